@@ -34,4 +34,3 @@ pub mod store;
 pub mod timers;
 pub mod tls;
 pub mod token;
-pub mod witness;

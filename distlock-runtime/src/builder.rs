@@ -14,6 +14,8 @@ use crate::error::LockError;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::observe::Observers;
+#[cfg(feature = "test-util")]
+use crate::observe::Probe;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::stores::{self, Offers};
@@ -90,6 +92,13 @@ impl LockManagerBuilder {
         let inner = self.settings.options.prefix.as_deref().filter(|inner| !inner.is_empty());
         let prefix = inner.map_or(outer.to_owned(), |inner| format!("{outer}:{inner}"));
         self.prefix(prefix)
+    }
+
+    /// Shows the probe what happens to every lease of the manager.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn probed_by(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.observers.set_probe(probe);
+        self
     }
 
     /// What the names of its locks begin with.

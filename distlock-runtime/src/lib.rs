@@ -43,7 +43,7 @@ pub mod testing;
 
 use distlock_core::{
     capacity as limit, catch_panic as shield, clock, jitter, key, name, one_or_many,
-    process_info as process, select, shrink, token, witness,
+    process_info as process, select, shrink, token,
 };
 
 pub use builder::LockManagerBuilder;

@@ -567,7 +567,7 @@ impl LockRequest {
         if !guard.is_held() {
             return Err(guard.not_begun_error());
         }
-        let out = nested::polling(guard.leases(), || body(&guard));
+        let out = nested::polling(&guard, || body(&guard));
         if guard.on_lost() == OnLost::Cancel && !guard.is_held() {
             return Err(guard.lost_error(false));
         }

@@ -28,7 +28,6 @@ pub use crate::clock::{Clock, Moment};
 pub use crate::name::{LockName, StoredName};
 pub use crate::process_info::ProcessInfo;
 pub use crate::token::Token;
-pub use crate::witness::Witness;
 pub use admin::StoreAdmin;
 pub use answer::{Answer, Entered, Exchanged, Owned};
 pub use fault::{BackendKind, Fault};
@@ -154,11 +153,6 @@ pub trait Store: ProcessDirectory + StoreAdmin + Send + Sync + fmt::Debug {
     /// A lease that was kept for a call while it waited for other locks is used from now on, and ends as
     /// `term` says. Where leases are renewed they end by themselves if they are not.
     fn begin_term(&self, _owner: &Owner, _term: Term) {}
-
-    /// Keeps a record of what becomes of its leases.
-    fn witness(&self) -> Option<&dyn Witness> {
-        None
-    }
 
     /// Whether it is connected, and how; nothing is asked.
     fn status(&self) -> StoreStatus;

@@ -7,7 +7,7 @@ use super::lease::Lease;
 use super::locks::Locks;
 use crate::error::LockError;
 use crate::name::LockName;
-use crate::observe::Listening;
+use crate::observe::{LeaseEvent, Listening};
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
 use crate::select::any;
@@ -87,6 +87,13 @@ impl LockGuard {
         if let (0, Some(outer)) = (self.owned, self.leases.first()) {
             table.observers().joined(listening, outer.name(), outer.fencing_token());
         }
+    }
+
+    /// Shows an event of all its leases to the probe of a test, if there is one.
+    #[inline]
+    pub(super) fn show(&self, event: LeaseEvent) {
+        let observers = self.locks.table.observers();
+        self.leases.iter().for_each(|lease| lease.show(observers, event));
     }
 
     pub(crate) fn leases(&self) -> &[Arc<Lease>] {

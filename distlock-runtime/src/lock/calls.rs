@@ -11,9 +11,9 @@ use super::lease::Lease;
 use super::table::LockTable;
 use crate::clock::Moment;
 use crate::name::LockName;
+use crate::observe::LeaseEvent;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Renewal};
-use crate::witness::Seen;
 
 impl LockTable {
     /// A caller wants the lock, and waits for it if fewer than `line_ends` here do already.
@@ -136,7 +136,7 @@ impl LockTable {
             turn.hands_over = true;
             let finished = line.finish(lease.place(), now, turn);
             if finished.was_held {
-                turn.see(lease, Seen::Released);
+                turn.show(lease, LeaseEvent::Released);
             }
             if let Some(Freeing { token, keep: Some(keep), .. }) = &finished.release {
                 self.keep_until(token, now.after(*keep));
@@ -168,7 +168,7 @@ impl LockTable {
     #[inline]
     pub(crate) fn complete(self: &Arc<Self>, lease: &Arc<Lease>) {
         lease.put_in_hand();
-        lease.is_seen(Seen::Held);
+        lease.show(self.observers(), LeaseEvent::Held);
         if lease.request.part_until.is_some() {
             self.change_known(&lease.lock, |line, turn| {
                 line.complete(lease.place(), self.clock().now(), turn);

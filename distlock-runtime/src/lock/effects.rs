@@ -16,9 +16,9 @@ use super::waiter::wake;
 use crate::clock::Moment;
 use crate::jitter::jittered;
 use crate::name::LockName;
+use crate::observe::LeaseEvent;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Renewal, Term};
-use crate::witness::Seen;
 
 /// What lines are made of here.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,7 +51,7 @@ pub(super) struct Turn<'a> {
 struct More {
     woken: Vec<Waker>,
     lost: Vec<(Arc<Lease>, Loss)>,
-    seen: Vec<(Arc<Lease>, Seen)>,
+    shown: Vec<(Arc<Lease>, LeaseEvent)>,
     sent: Vec<Sent>,
     renewals: Vec<Renew<Live>>,
     closing: Vec<Closing<Live>>,
@@ -107,10 +107,11 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Reports it to the witness, where a test has one.
-    pub(super) fn see(&mut self, lease: &Arc<Lease>, seen: Seen) {
-        if cfg!(feature = "test-util") {
-            self.more().seen.push((lease.clone(), seen));
+    /// Has an event shown to the probe of a test, if there is one: before any task is woken for it.
+    #[inline]
+    pub(super) fn show(&mut self, lease: &Arc<Lease>, event: LeaseEvent) {
+        if self.table.observers().probe().is_some() {
+            self.more().shown.push((lease.clone(), event));
         }
     }
 
@@ -133,8 +134,8 @@ impl<'a> Turn<'a> {
 impl More {
     #[cold]
     fn carry_out(self, first: Option<Waker>, table: &Arc<LockTable>) {
-        let Self { woken, lost, seen, sent, .. } = self;
-        seen.into_iter().for_each(|(lease, seen)| lease.is_seen(seen));
+        let Self { woken, lost, shown, sent, .. } = self;
+        shown.into_iter().for_each(|(lease, event)| lease.show(table.observers(), event));
         first.into_iter().chain(woken).for_each(wake);
         for command in sent {
             match command {
@@ -224,7 +225,7 @@ impl Shell<Live> for Turn<'_> {
 
     fn lost(&mut self, seat: &Arc<Lease>, loss: Loss) {
         seat.end(loss);
-        self.see(seat, Seen::Lost);
+        self.show(seat, LeaseEvent::Lost);
         self.more().lost.push((seat.clone(), loss));
     }
 

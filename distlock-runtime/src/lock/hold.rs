@@ -18,14 +18,13 @@ pub(crate) async fn hold<F: Future>(
     guard: &LockGuard,
     mut body: Pin<&mut F>,
 ) -> Result<F::Output, LockError> {
-    let leases = guard.leases();
-    leases.iter().for_each(|lease| lease.begin_body());
+    guard.leases().iter().for_each(|lease| lease.begin_body());
     if guard.on_lost() == OnLost::Continue {
         // A body that has begun goes on. It does not begin without the lock.
         if !guard.is_held() {
             return Err(guard.not_begun_error());
         }
-        return Ok(poll_fn(|cx| nested::polling(leases, || body.as_mut().poll(cx))).await);
+        return Ok(poll_fn(|cx| nested::polling(guard, || body.as_mut().poll(cx))).await);
     }
     let mut lost = pin!(guard.lost_noticed());
     let mut begun = false;
@@ -34,7 +33,7 @@ pub(crate) async fn hold<F: Future>(
             return Poll::Ready(None);
         }
         begun = true;
-        nested::polling(leases, || body.as_mut().poll(cx)).map(Some)
+        nested::polling(guard, || body.as_mut().poll(cx)).map(Some)
     })
     .await;
     match out {

@@ -23,7 +23,7 @@ use crate::engine::alarm::Alarm;
 use crate::error::LockError;
 use crate::limit::Limit;
 use crate::name::{LockName, StoredName};
-use crate::observe::{Account, LostReason};
+use crate::observe::{Account, LeaseEvent, LostReason, Observers};
 use crate::select::until;
 use crate::shield::shield;
 
@@ -82,8 +82,6 @@ pub(crate) struct Lease {
     changed: Notify,
     /// What is reported of it to observers.
     account: Account,
-    #[cfg(feature = "test-util")]
-    pub(super) store: Arc<dyn crate::store::Store>,
 }
 
 impl Lease {
@@ -112,8 +110,6 @@ impl Lease {
             returned: AtomicU8::new(0),
             changed: Notify::new(),
             account: Account::new(sent),
-            #[cfg(feature = "test-util")]
-            store: table.store().clone(),
         })
     }
 
@@ -189,6 +185,15 @@ impl Lease {
         if self.is_in_hand() {
             let told = (reported(loss), self.fencing_token());
             table.observers().lost(self.name(), &self.account, told, self.clock.now());
+        }
+    }
+
+    /// Shows an event to the probe of a test, if there is one.
+    #[inline]
+    pub(super) fn show(&self, observers: &Observers, event: LeaseEvent) {
+        if let Some(probe) = observers.probe() {
+            let id = std::ptr::from_ref(self).addr();
+            probe.see(&self.lock, id, self.limit(), self.fencing_token(), event);
         }
     }
 

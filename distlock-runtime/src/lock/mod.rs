@@ -65,6 +65,5 @@ pub(crate) mod told;
 mod try_acquire;
 pub(crate) mod waiter;
 mod waits;
-mod witness;
 
 pub(crate) use distlock_core::line as core;

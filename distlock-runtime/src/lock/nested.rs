@@ -7,15 +7,16 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use super::guard::LockGuard;
 use super::lease::Lease;
-use crate::witness::Seen;
+use crate::observe::LeaseEvent;
 
 thread_local! {
     static HELD: RefCell<Vec<Arc<Lease>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs one poll of a body under these leases.
-pub(crate) fn polling<T>(leases: &[Arc<Lease>], poll: impl FnOnce() -> T) -> T {
+/// Runs one poll of a body under the leases of its guard.
+pub(crate) fn polling<T>(guard: &LockGuard, poll: impl FnOnce() -> T) -> T {
     /// Also when the body panics.
     struct Restore(usize);
     impl Drop for Restore {
@@ -25,10 +26,10 @@ pub(crate) fn polling<T>(leases: &[Arc<Lease>], poll: impl FnOnce() -> T) -> T {
     }
     let restore = Restore(HELD.with_borrow_mut(|held| {
         let outer = held.len();
-        held.extend_from_slice(leases);
+        held.extend_from_slice(guard.leases());
         outer
     }));
-    leases.iter().for_each(|lease| lease.is_seen(Seen::Polled));
+    guard.show(LeaseEvent::Polled);
     let out = poll();
     drop(restore);
     out

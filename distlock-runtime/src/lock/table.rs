@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(feature = "test-util")]
-use super::core::Loss;
 use super::core::{Closing, Limit, Line, Renew, Reservation};
 use super::effects::{Live, Turn};
 use super::lease::Lease;
@@ -262,7 +260,7 @@ impl LockTable {
     }
 
     /// Looks at a lock's line; `None` if there is none.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         &self,
         lock: &LockName,
         look: impl FnOnce(&Line<Live>) -> T,
@@ -330,23 +328,11 @@ impl LockTable {
     }
 
     /// Every lock that is held or waited for here.
-    pub(super) fn locks(&self) -> Vec<Arc<LockName>> {
+    pub(crate) fn locks(&self) -> Vec<Arc<LockName>> {
         let names = |shard: &Mutex<Lines>| {
             lock(shard).keys().map(|name| name.0.clone()).collect::<Vec<_>>()
         };
         self.shards.iter().flat_map(names).collect()
-    }
-
-    /// Every lease that is held is lost.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn lose_all(self: &Arc<Self>, loss: Loss) {
-        for name in self.locks() {
-            self.change_known(&name, |line, turn| {
-                let held: Vec<_> = line.held().map(|(token, _)| token.clone()).collect();
-                let now = self.clock.now();
-                held.iter().for_each(|token| line.taken_away(token, loss, now, turn));
-            });
-        }
     }
 
     /// Gives no more locks, ends every wait and every lease; says what is to become of the leases.

@@ -17,6 +17,7 @@ use super::observer::{
     Acquired, Command, Connection, Lost, Observer, Refused, Released, ReleasedLate, Renewed, Verb,
     Via, Waiting,
 };
+use super::probe::Probe;
 use crate::clock::{Clock, Moment};
 use crate::error::{LockError, LostReason};
 use crate::name::LockName;
@@ -32,12 +33,14 @@ pub(crate) struct ObserverSet {
     all: Vec<Arc<dyn Observer>>,
     metrics: Metrics,
     tally: CallTally,
+    /// Only the test kit sets one.
+    probe: Option<Arc<dyn Probe>>,
 }
 
 impl Default for ObserverSet {
     fn default() -> Self {
         let (metrics, tally) = Default::default();
-        Self { all: vec![Arc::new(Log)], metrics, tally }
+        Self { all: vec![Arc::new(Log)], metrics, tally, probe: None }
     }
 }
 
@@ -52,7 +55,8 @@ impl std::ops::Deref for Observers {
 impl Observers {
     /// Returns the same observers for a new manager, whose locks are kept in this kind of `store`.
     pub(crate) fn of_manager(self, store: &'static str) -> Self {
-        let own = ObserverSet { all: self.all.clone(), ..ObserverSet::default() };
+        let (all, probe) = (self.all.clone(), self.probe.clone());
+        let own = ObserverSet { all, probe, ..ObserverSet::default() };
         shield(|| own.metrics.started(store));
         Self(Arc::new(own))
     }
@@ -61,7 +65,21 @@ impl Observers {
     pub(crate) fn add(&mut self, observer: impl Observer) {
         let mut all = self.all.clone();
         all.push(Arc::new(observer));
-        self.0 = Arc::new(ObserverSet { all, ..ObserverSet::default() });
+        let probe = self.probe.clone();
+        self.0 = Arc::new(ObserverSet { all, probe, ..ObserverSet::default() });
+    }
+
+    /// Sets the probe of the test kit.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_probe(&mut self, probe: Arc<dyn Probe>) {
+        let (all, probe) = (self.all.clone(), Some(probe));
+        self.0 = Arc::new(ObserverSet { all, probe, ..ObserverSet::default() });
+    }
+
+    /// Returns the probe of the test kit, if there is one.
+    #[inline]
+    pub(crate) fn probe(&self) -> Option<&dyn Probe> {
+        self.probe.as_deref()
     }
 
     /// Returns the counts of calls, which are made only while a client watches.

@@ -7,7 +7,6 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::faults::{FaultyStore, State};
 use super::real::Real;
-use super::record::Recorder;
 use super::server::{Connection, Server};
 use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
@@ -32,7 +31,6 @@ impl Backing {
     pub(super) fn manager(
         &self,
         builder: LockManagerBuilder,
-        recorder: Box<Recorder>,
         states: Vec<Arc<State>>,
     ) -> Result<LockManager, LockError> {
         match self {
@@ -40,18 +38,13 @@ impl Backing {
                 let (server, prefix) = (server.clone(), builder.stored_prefix()?);
                 builder.url("memory://").build_over(here(), |_, runtime, alarms| {
                     let connection = Connection { server, runtime: runtime.clone(), prefix };
-                    Arc::new(FaultyStore::new(
-                        Arc::new(connection),
-                        alarms.clone(),
-                        states,
-                        Some(recorder),
-                    ))
+                    Arc::new(FaultyStore::new(Arc::new(connection), alarms.clone(), states))
                 })
             }
             Self::Real(real) => {
                 let builder = real.settings(builder);
                 let manager = builder.build_over(RunsOn::Thread, |store, _, alarms| {
-                    Arc::new(FaultyStore::new(store, alarms.clone(), states, Some(recorder)))
+                    Arc::new(FaultyStore::new(store, alarms.clone(), states))
                 })?;
                 real.knows(&manager);
                 Ok(manager)

@@ -256,9 +256,9 @@ impl Locks {
         let state = Arc::new(State::default());
         let states = vec![state.clone(), self.shared.state.clone()];
         let record = self.shared.record.clone();
-        let recorder = Box::new(Recorder { replica: name.to_owned(), record });
+        let builder = builder.probed_by(Arc::new(Recorder { replica: name.to_owned(), record }));
         let backing = self.shared.backing.clone();
-        match backing.manager(builder, recorder, states) {
+        match backing.manager(builder, states) {
             Ok(manager) => Replica { name: name.into(), manager, state, backing },
             Err(error) => panic!("testing::Locks: {error}"),
         }

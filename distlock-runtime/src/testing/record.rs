@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::Locks;
 use crate::key::LockKey;
 use crate::limit::Limit;
-use crate::witness::{Seen, Sighting, Witness};
+use crate::name::LockName;
+use crate::observe::{LeaseEvent, Probe};
 
 impl Locks {
     /// The holders of the lock so far, in order. Calls that were refused, and
@@ -290,8 +291,13 @@ impl Record {
         Vec::new()
     }
 
-    fn see(&self, replica: &str, sighting: &Sighting<'_>) {
-        let Sighting { lock, lease, limit, fencing_token, seen } = *sighting;
+    fn see(
+        &self,
+        replica: &str,
+        lock: &LockName,
+        (lease, limit, fencing_token): (usize, Limit, u64),
+        event: LeaseEvent,
+    ) {
         let now = self.start.elapsed();
         {
             let mut state = self.state();
@@ -304,8 +310,9 @@ impl Record {
             };
             // The last of them: a lease that is gone leaves its place to another.
             let span = state.spans.iter_mut().rev().find(is_it);
-            match (span.filter(|span| seen != Seen::Held || span.over.is_none()), seen) {
-                (None, Seen::Held) => state.spans.push(Span {
+            let span = span.filter(|span| event != LeaseEvent::Held || span.over.is_none());
+            match (span, event) {
+                (None, LeaseEvent::Held) => state.spans.push(Span {
                     key: lock.key().to_owned(),
                     lease,
                     limit,
@@ -321,11 +328,12 @@ impl Record {
                     over: None,
                     polls: None,
                 }),
-                (Some(span), Seen::Polled) => {
+                (Some(span), LeaseEvent::Polled) => {
                     span.polls = Some((span.polls.map_or(at, |(first, _)| first), at));
                 }
-                (Some(span), Seen::Released | Seen::Lost) if span.over.is_none() => {
-                    let ended = if seen == Seen::Lost { Ended::Lost } else { Ended::Released };
+                (Some(span), LeaseEvent::Released | LeaseEvent::Lost) if span.over.is_none() => {
+                    let was_lost = event == LeaseEvent::Lost;
+                    let ended = if was_lost { Ended::Lost } else { Ended::Released };
                     span.over = Some(at);
                     (span.held.until, span.held.ended) = (Some(now), Some(ended));
                 }
@@ -348,9 +356,16 @@ pub(super) struct Recorder {
     pub(super) record: Arc<Record>,
 }
 
-impl Witness for Recorder {
-    fn see(&self, sighting: &Sighting<'_>) {
-        self.record.see(&self.replica, sighting);
+impl Probe for Recorder {
+    fn see(
+        &self,
+        lock: &LockName,
+        lease: usize,
+        limit: Limit,
+        fencing_token: u64,
+        event: LeaseEvent,
+    ) {
+        self.record.see(&self.replica, lock, (lease, limit, fencing_token), event);
     }
 }
 

@@ -132,7 +132,15 @@ impl Replica {
         self.state.goes_down();
         let process = self.manager.locks().table.process();
         self.backing.bury(process);
-        self.manager.locks().table.lose_all(Loss::Expired);
+        let table = &self.manager.locks().table;
+        for lock in table.locks() {
+            let owners =
+                table.read(&lock, |line| line.held().map(|(owner, _)| owner.clone()).collect());
+            let owners: Vec<_> = owners.unwrap_or_default();
+            for owner in owners {
+                table.taken_away(&owner, Loss::Expired);
+            }
+        }
     }
 }
 

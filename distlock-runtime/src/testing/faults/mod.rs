@@ -95,7 +95,7 @@ impl Faults {
             let inner: Arc<dyn Store> =
                 if as_remote { Arc::new(MemoryStore::as_remote()) } else { store };
             let state = vec![Arc::new(State::new(script))];
-            let faulty = Arc::new(FaultyStore::new(inner.clone(), alarms.clone(), state, None));
+            let faulty = Arc::new(FaultyStore::new(inner.clone(), alarms.clone(), state));
             parts = Some((inner, faulty.state()));
             faulty
         })?;

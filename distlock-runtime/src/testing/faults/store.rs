@@ -19,7 +19,6 @@ use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
     Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, Term,
 };
-use crate::witness::Witness;
 
 /// Hands operations on, as often as the script says, and breaks what the switches say.
 pub(crate) struct FaultyStore {
@@ -30,8 +29,6 @@ pub(crate) struct FaultyStore {
     states: Vec<Arc<State>>,
     /// The first try that found it down; `None` while it is up.
     down_since: Mutex<Option<Moment>>,
-    /// Keeps a record of what becomes of the leases.
-    witness: Option<Box<dyn Witness>>,
 }
 
 impl fmt::Debug for FaultyStore {
@@ -41,13 +38,8 @@ impl fmt::Debug for FaultyStore {
 }
 
 impl FaultyStore {
-    pub(crate) fn new(
-        inner: Arc<dyn Store>,
-        alarms: Arc<Alarms>,
-        states: Vec<Arc<State>>,
-        witness: Option<Box<dyn Witness>>,
-    ) -> Self {
-        Self { inner, alarms, states, down_since: Mutex::default(), witness }
+    pub(crate) fn new(inner: Arc<dyn Store>, alarms: Arc<Alarms>, states: Vec<Arc<State>>) -> Self {
+        Self { inner, alarms, states, down_since: Mutex::default() }
     }
 
     pub(crate) fn state(&self) -> Arc<State> {
@@ -247,10 +239,6 @@ impl Store for FaultyStore {
         let connected = !is_down(&self.states);
         let status = self.inner.status();
         StoreStatus { connected: connected && status.connected, ..status }
-    }
-
-    fn witness(&self) -> Option<&dyn Witness> {
-        self.witness.as_deref()
     }
 
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
