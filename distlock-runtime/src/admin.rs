@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::line::{Freeing, Loss};
+
 use crate::clock::Moment;
 use crate::error::{IntoLockError, LockError};
 use crate::home::RefuseFork;
 use crate::itself::Itself;
 use crate::key::LockKey;
-use crate::lock::core::{Freeing, Loss};
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 
 use crate::key::LockKey;
-use crate::lock::{hold, nested};
+use crate::lock::hold;
 use crate::manager::LockManager;
 use crate::one_or_many::OneOrMany;
 use crate::request::{LockRequest, hold_and_release};
@@ -142,7 +142,7 @@ pub const CHECKS_HELD: bool = cfg!(any(debug_assertions, feature = "test-util"))
 /// `assert_held!`: panics unless the body that is being polled runs under this lock.
 #[track_caller]
 pub fn assert_held(key: &LockKey) {
-    let held = nested::holder(|lease| lease.name().key() == key.as_str() && lease.is_held());
+    let held = hold::holder(|lease| lease.name().key() == key.as_str() && lease.is_held());
     let template = key.template().unwrap_or("a key");
     assert!(held.is_some(), "the lock {template:?} is not held by the body that this is called in");
 }

@@ -5,10 +5,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::line::Closing;
+
 use crate::builder::LockManagerBuilder;
 use crate::error::{IntoLockError, LockError};
 use crate::key::LockKey;
-use crate::lock::core::Closing;
 use crate::lock::locks::Locks;
 use crate::one_or_many::OneOrMany;
 use crate::request::LockRequest;

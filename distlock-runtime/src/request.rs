@@ -11,11 +11,10 @@ use crate::block_on::block_on;
 use crate::error::LockError;
 use crate::home::RefuseFork;
 use crate::key::LockKey;
-use crate::lock::call::{Ask, Call};
+use crate::lock::acquire::{Ask, Call};
 use crate::lock::guard::LockGuard;
-use crate::lock::hold::hold;
+use crate::lock::hold::{hold, polling};
 use crate::lock::locks::Locks;
-use crate::lock::nested;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::one_or_many::OneOrMany;
@@ -567,7 +566,7 @@ impl LockRequest {
         if !guard.is_held() {
             return Err(guard.not_begun_error());
         }
-        let out = nested::polling(&guard, || body(&guard));
+        let out = polling(&guard, || body(&guard));
         if guard.on_lost() == OnLost::Cancel && !guard.is_held() {
             return Err(guard.lost_error(false));
         }

@@ -1,58 +1,238 @@
-//! Taking a lock: one try at once, then a place in the line until `wait` is over.
+//! Acquiring a lock, or several: one try at once, then a place in the line until `wait` is over.
 //!
 //! Every try has a token of its own that is known here before its command is sent, so that a
 //! future dropped at any await, or an answer that never came, is followed by a release of it.
 //!
 //! Several locks are taken in stored order, all at once if they are free. If one is not, those
-//! behind it are given back and taken one after the other, holding what comes before: all calls
+//! after it are given back and taken one after the other, holding what comes before: all calls
 //! wait in the same order, so there is no circle of waiters.
 //!
-//! A lease that ends before the caller has it is nothing the caller needs to know of: no body has run
-//! under it. The call asks again while it may wait, and is `Busy` then.
+//! If a lease ends before the caller has it, the caller need not know: no body has run under it. The call
+//! asks again while it may wait, and is `Busy` then.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
-use super::core::{Arrival, Denied, Request};
+use distlock_core::line::{Arrival, Denied, Limit, Request};
+use tokio::task::coop::consume_budget;
+
+use super::effects::Live;
 use super::guard::LockGuard;
+use super::hold;
 use super::lease::Lease;
 use super::locks::Locks;
-use super::told::Told;
-use super::try_acquire::{Alone, Lead, Settled, Try};
+use super::outage;
+use super::services::Services;
+use super::try_acquire::{Settled, Try};
 use super::waiter::Waiting;
+use crate::clock::Moment;
 use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
-use crate::options::{OnLost, Release};
+use crate::one_or_many::OneOrMany;
+use crate::options::{OnLost, Release, Resolved};
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
-/// A call under way.
-pub(super) struct Acquiring<'a> {
-    pub(super) locks: &'a Arc<Locks>,
-    pub(super) request: &'a mut Request,
-    /// The lock it is about now.
-    pub(super) wanted: &'a Arc<LockName>,
-    pub(super) line: u32,
-    /// It has had a turn, of which nothing may have come.
-    pub(super) has_waited: bool,
-    pub(super) told: Told,
-    /// Most calls have nothing of it: theirs is one pointer.
-    pub(super) wait: Option<Box<Wait>>,
+/// How long after its time a call for several locks may still end by itself.
+const LATE: Duration = Duration::from_millis(50);
+
+/// What is asked for, with the manager's defaults filled in.
+pub(crate) struct Ask {
+    /// In stored order, each once.
+    pub(crate) wanted: OneOrMany<Arc<LockName>>,
+    pub(crate) options: Resolved,
 }
 
-/// What only a call has that waits.
+/// A call for one lock or several that has begun.
+pub(crate) struct Call {
+    locks: Arc<Locks>,
+    request: Request,
+    /// How many calls of this process may wait for a lock, this one included; 0 if it does not wait.
+    line: u32,
+    /// The locks that are to be taken, and those that an enclosing call holds.
+    open: OneOrMany<Arc<LockName>>,
+    joined: OneOrMany<Arc<Lease>>,
+    on_lost: OnLost,
+    release: Release,
+    /// The store has been gone for so long that the call waits less for it than it would for others.
+    cut_short: bool,
+    reported: Reported,
+}
+
+/// How much observers know of a call: the code that sees its end first reports it, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    /// That it waits.
+    Waits,
+    /// That it waits, by [`outage`], which reports its end as well if the call is dropped.
+    WaitsByOther,
+    /// How it ended.
+    End,
+}
+
+impl Reported {
+    /// Returns whether observers know that the call waits.
+    fn is_queued(self) -> bool {
+        matches!(self, Self::Waits | Self::WaitsByOther)
+    }
+}
+
+impl Call {
+    /// Makes a call that begins at `asked`, in a poll of its caller's.
+    #[inline(always)]
+    pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
+        let Ask { wanted, options } = ask;
+        let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;
+        let services = &locks.table.services;
+        let command_timeout = locks.settings.command_timeout;
+        let answer_by = asked.after(wait.max(command_timeout));
+        let (open, joined) = match hold::is_nested() {
+            true => apart(wanted, services, reentrant, limit)?,
+            false => (wanted, OneOrMany::none()),
+        };
+        let several = open.len() > 1;
+        // The first of several locks must not be held for a future that is no longer polled.
+        let part_until = several.then(|| answer_by.after(LATE));
+        let wait_until = asked.after(wait);
+        let request =
+            Request { limit, term, asked, wait_until, answer_by, part_until, hurried: false };
+        let line = match max_waiters {
+            _ if wait.is_zero() => 0,
+            None => u32::MAX,
+            Some(most) => most,
+        };
+        let cut_short = wait > command_timeout && outage::is_long(&locks);
+        let reported = Reported::Nothing;
+        Ok(Self { locks, request, line, open, joined, on_lost, release, cut_short, reported })
+    }
+
+    /// Acquires within max(`wait`, `command_timeout`), and sooner where the store has been gone for
+    /// long.
+    ///
+    /// Not an `async fn`, which would keep twice what it is given.
+    #[allow(clippy::manual_async_fn)]
+    pub(crate) fn acquire(
+        mut self,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + Send + use<> {
+        async move {
+            if std::mem::take(&mut self.cut_short) {
+                return self.acquire_meanwhile().await;
+            }
+            let (lease, queued) = {
+                let mut acquiring = Acquiring {
+                    locks: &self.locks,
+                    request: &mut self.request,
+                    wanted: one_of(&self.open, &self.joined),
+                    line: self.line,
+                    has_waited: false,
+                    reported: self.reported,
+                    wait: None,
+                };
+                match (&self.open, self.joined.is_empty()) {
+                    (OneOrMany::One(_), true) => {
+                        let outcome = acquiring.one().await;
+                        let queued = acquiring.ended(outcome.as_ref().err());
+                        (outcome?, queued)
+                    }
+                    (several, _) => {
+                        let all = acquiring.all(several, &self.joined, self.on_lost);
+                        let outcome = Box::pin(all).await;
+                        let queued = acquiring.ended(outcome.as_ref().err());
+                        let guard = outcome?.releasing(self.release);
+                        guard.complete(queued);
+                        if !queued {
+                            give_way().await;
+                        }
+                        return Ok(guard);
+                    }
+                }
+            };
+            let guard = LockGuard::of(self.locks, (self.on_lost, self.release), lease);
+            guard.complete(queued);
+            if !queued {
+                give_way().await;
+            }
+            Ok(guard)
+        }
+    }
+
+    /// Acquires while the store has been gone for long.
+    fn acquire_meanwhile(mut self) -> outage::Acquiring {
+        let (locks, asked) = (self.locks.clone(), self.request.asked);
+        let lock = one_of(&self.open, &self.joined).clone();
+        self.reported = Reported::WaitsByOther;
+        outage::give_up_early(locks, lock, asked, || Box::pin(self.acquire()))
+    }
+}
+
+/// Lets other tasks run. A call that was not queued, but reads with others, or in memory, may have waited for
+/// nothing: a loop of them would keep its thread from everything else.
+fn give_way() -> impl Future<Output = ()> {
+    consume_budget()
+}
+
+/// The locks that are to be taken, and those that an enclosing call holds.
+type Apart = (OneOrMany<Arc<LockName>>, OneOrMany<Arc<Lease>>);
+
+/// Finds out which of the locks an enclosing call holds; an error if one of them cannot be joined.
+fn apart(
+    wanted: OneOrMany<Arc<LockName>>,
+    services: &Services,
+    reentrant: bool,
+    limit: Limit,
+) -> Result<Apart, LockError> {
+    let (mut open, mut joined) = (OneOrMany::none(), OneOrMany::none());
+    for one in wanted {
+        match hold::holder(|lease| lease.is_lock(one.stored(), services)) {
+            None => open.push(one),
+            Some(outer) if reentrant && outer.limit() <= limit => joined.push(outer),
+            Some(outer) => {
+                let error = LockError::would_deadlock(&one, outer.limit(), limit);
+                services.observers.refused(&one, Duration::ZERO, Some(&error), false);
+                return Err(error);
+            }
+        }
+    }
+    Ok((open, joined))
+}
+
+fn one_of<'a>(open: &'a [Arc<LockName>], joined: &'a [Arc<Lease>]) -> &'a Arc<LockName> {
+    match (open.first(), joined.first()) {
+        (Some(open), _) => open,
+        (None, Some(outer)) => outer.name(),
+        (None, None) => unreachable!("a request names a lock"),
+    }
+}
+
+/// A call under way.
+struct Acquiring<'a> {
+    locks: &'a Arc<Locks>,
+    request: &'a mut Request,
+    /// The lock that it asks for now.
+    wanted: &'a Arc<LockName>,
+    line: u32,
+    /// Whether it has waited before, perhaps for a lease that it did not get.
+    has_waited: bool,
+    reported: Reported,
+    /// `None`, one pointer, for most calls.
+    wait: Option<Box<Wait>>,
+}
+
+/// State that only a call has that waits.
 #[derive(Default)]
-pub(super) struct Wait {
+struct Wait {
     _in_line: InLine,
     /// The last of several locks that it got after it had waited for it.
     got: Option<Arc<LockName>>,
 }
 
 impl<'a> Acquiring<'a> {
-    /// One lock, with a place in its line if need be.
-    pub(super) async fn one(&mut self) -> Result<Arc<Lease>, LockError> {
+    /// Acquires one lock, with a place in its line if need be.
+    async fn one(&mut self) -> Result<Arc<Lease>, LockError> {
         loop {
             if self.has_waited {
                 self.hurry()?;
@@ -77,9 +257,9 @@ impl<'a> Acquiring<'a> {
 
     #[inline]
     fn waits_in_line(&mut self, place: &Waiting<'a>) -> WaitSpan {
-        if self.told == Told::Nothing {
-            self.told = Told::Waits;
-            let in_line = self.locks.table.observers().waiting(self.wanted, false);
+        if self.reported == Reported::Nothing {
+            self.reported = Reported::Waits;
+            let in_line = self.locks.table.services.observers.waiting(self.wanted, false);
             if in_line.is_counted() {
                 self.wait = Some(Box::new(Wait { _in_line: in_line, got: None }));
             }
@@ -87,8 +267,8 @@ impl<'a> Acquiring<'a> {
         WaitSpan::begin(self.wanted, || place.behind())
     }
 
-    /// It has waited in line. `None` if what was granted ran out before its future was polled, and there
-    /// is time to ask again.
+    /// Ends its wait in line. Returns `None` if the lease ended before the call's future was polled, and there is
+    /// time to ask again.
     #[inline]
     fn waited(
         &mut self,
@@ -104,8 +284,8 @@ impl<'a> Acquiring<'a> {
         };
         span.acquired(lease.fencing_token());
         self.has_waited = true;
-        let now = self.locks.table.clock().now();
-        lease.account().begin(now);
+        let now = self.locks.table.services.clock.now();
+        lease.account.begin(now);
         if lease.is_held_at(now) {
             if self.request.part_until.is_some() {
                 self.wait.get_or_insert_with(Box::default).got = Some(self.wanted.clone());
@@ -116,8 +296,8 @@ impl<'a> Acquiring<'a> {
         self.may_ask_again(self.wanted).map(|()| None)
     }
 
-    /// All of several locks, besides those that an outer call holds.
-    pub(super) async fn all(
+    /// Acquires several locks, besides those that an enclosing call holds.
+    async fn all(
         &mut self,
         wanted: &'a [Arc<LockName>],
         joined: &[Arc<Lease>],
@@ -145,15 +325,15 @@ impl<'a> Acquiring<'a> {
         }
     }
 
-    /// Every later holder of one of several locks is to have a larger fencing token than all of them.
+    /// Has every later holder of one of several locks get a larger fencing token than all of them.
     async fn lift(&self, guard: &LockGuard) -> Result<(), LockError> {
-        let Locks { store, table, settings, .. } = &**self.locks;
+        let Services { store, clock, command_timeout, .. } = &self.locks.table.services;
         if !store.has_many_counters() {
             return Ok(());
         }
         let locks = guard.leases().iter().map(|lease| lease.name().clone()).collect();
         let fence = guard.fencing_token() / TOKENS_PER_FENCE;
-        let answer_by = table.clock().now().after(settings.command_timeout);
+        let answer_by = clock.now().after(*command_timeout);
         let lifted = store.clone().lift(locks, fence, answer_by.min(self.request.answer_by));
         lifted.await.map_err(|fault| self.error(Denied::Fault(fault)))
     }
@@ -167,13 +347,13 @@ impl<'a> Acquiring<'a> {
         for one in &wanted[taken..] {
             self.wanted = one;
             let lease = self.one().await?;
-            self.locks.table.observers().tried(lease.account());
+            self.locks.table.services.observers.tried(&lease.account);
             guard.add(lease);
         }
         Ok(())
     }
 
-    /// Tries all locks in one go and keeps those before the first that was denied; says how many.
+    /// Tries all locks in one go, and keeps those before the first that was denied. Returns how many.
     async fn all_at_once(
         &mut self,
         wanted: &'a [Arc<LockName>],
@@ -185,13 +365,13 @@ impl<'a> Acquiring<'a> {
             self.wanted = one;
             match self.arrive() {
                 Begun::Trying(attempt, asked) => {
-                    let table = &self.locks.table;
-                    let times = (table.clock(), attempt.sent());
-                    tries.push((at, attempt, table.observers().timed(Verb::Set, times, asked)));
+                    let Services { clock, observers, .. } = &self.locks.table.services;
+                    let asked = observers.timed(Verb::Set, (*clock, attempt.sent()), asked);
+                    tries.push((at, attempt, asked));
                 }
                 // In a guard: the future may be dropped while the others are tried.
                 Begun::Settled(Settled::Held(lease)) => held.push((at, self.guard_of(lease))),
-                // Others of this process are before us: what is behind it must not be held.
+                // Others of this process are before us: the locks after this one must not be held.
                 Begun::Settled(settled) => {
                     first_denied = Some((at, settled));
                     break;
@@ -238,16 +418,13 @@ impl<'a> Acquiring<'a> {
     /// Takes a place in the line, or begins a try with a token of its own.
     #[inline]
     fn arrive(&self) -> Begun<'a> {
-        let (table, wanted) = (&self.locks.table, self.wanted);
+        let table = &self.locks.table;
         if table.is_closed() {
             return Begun::Settled(Settled::Denied(Denied::Closed));
         }
-        let line = usize::try_from(self.line).ok().filter(|_| self.line < u32::MAX);
-        // A call that has just come has read the clock: to do so again costs 1 % of a lock.
-        let now = if self.has_waited { table.clock().now() } else { self.request.asked };
-        let by = match table.arrive(wanted, *self.request, line.unwrap_or(usize::MAX), now) {
-            Arrival::Lead(attempt) => Try::Lead(Lead::new(table, attempt)),
-            Arrival::Alone(attempt) => Try::Alone(Alone::new(table, attempt)),
+        let (attempt, leads) = match self.arrive_in_line() {
+            Arrival::Lead(attempt) => (attempt, true),
+            Arrival::Alone(attempt) => (attempt, false),
             // `close` ends the waits it finds after it has set this: one of the two sees the other.
             Arrival::Wait(_, lease) => {
                 let waiting = Waiting::new(table, lease);
@@ -261,10 +438,35 @@ impl<'a> Acquiring<'a> {
                 return Begun::Settled(Settled::Denied(Denied::Taken(remaining)));
             }
         };
-        let term = self.request.stored_term(table.needs_renewal());
-        let attempt = Attempt { owner: by.owner().clone(), term, look: !self.waits() };
-        let asked = self.locks.store.try_acquire(attempt, self.request.answer_by);
-        Begun::Trying(by, in_acquire_span(wanted, asked))
+        let by = Try::new(table, attempt, leads);
+        let Services { store, needs_renewal, .. } = &table.services;
+        let term = self.request.stored_term(*needs_renewal);
+        let attempt = Attempt { owner: by.owner.clone(), term, look: !self.waits() };
+        let asked = store.try_acquire(attempt, self.request.answer_by);
+        Begun::Trying(by, in_acquire_span(self.wanted, asked))
+    }
+
+    #[inline]
+    fn arrive_in_line(&self) -> Arrival<Live> {
+        let (table, request) = (&self.locks.table, *self.request);
+        let most = usize::try_from(self.line).ok().filter(|_| self.line < u32::MAX);
+        // A call that has just come has read the clock: to do so again costs 1 % of a lock.
+        let now = if self.has_waited { table.services.clock.now() } else { request.asked };
+        table.change(self.wanted, |line, effects| {
+            let seat = |place| Lease::new(&table.services, self.wanted, request, (place, now));
+            let most = most.unwrap_or(usize::MAX);
+            let arrival = line.arrive(request, most, now, seat, effects);
+            match &arrival {
+                Arrival::Wait(place, _) => {
+                    effects.waits(&request);
+                    effects.joins_a_crowd = line.is_crowd(*place);
+                }
+                Arrival::Lead(attempt) | Arrival::Alone(attempt) => attempt.caller.trying(),
+                Arrival::Held(_, lease, grant) => lease.granted(*grant, now),
+                Arrival::Busy(_) => {}
+            }
+            arrival
+        })
     }
 
     fn guard_of(&self, lease: Arc<Lease>) -> LockGuard {
@@ -275,10 +477,10 @@ impl<'a> Acquiring<'a> {
         self.line > 0
     }
 
-    /// What was spent in line is missing for the next answer: if there is not enough left for one, it
-    /// is not the store's fault.
+    /// Checks how much time the wait in line has left for the next answer: if it is not enough, the store is not
+    /// to blame.
     fn hurry(&mut self) -> Result<(), LockError> {
-        let now = self.locks.table.clock().now();
+        let now = self.locks.table.services.clock.now();
         if now >= self.request.answer_by {
             return Err(self.error(Denied::TooLate));
         }
@@ -287,10 +489,11 @@ impl<'a> Acquiring<'a> {
         Ok(())
     }
 
-    /// A lock was granted, and lost before the caller had it.
+    /// Returns an error if there is no time to ask again for a lock that was granted, and lost before the caller
+    /// had it.
     fn may_ask_again(&self, lost: &Arc<LockName>) -> Result<(), LockError> {
-        if self.locks.table.is_closed() || self.locks.table.clock().now() >= self.request.wait_until
-        {
+        let table = &self.locks.table;
+        if table.is_closed() || table.services.clock.now() >= self.request.wait_until {
             return Err(self.locks.busy(lost, None));
         }
         Ok(())
@@ -308,7 +511,7 @@ impl<'a> Acquiring<'a> {
             }
             Denied::Fault(fault) => fault,
             Denied::Unanswered => {
-                let outage = self.locks.store.outage();
+                let outage = self.locks.table.services.store.outage();
                 outage.map_or_else(Fault::timed_out, |outage| outage.fault)
             }
             Denied::Outlasted => {
@@ -321,38 +524,38 @@ impl<'a> Acquiring<'a> {
         fault.into_error(Some(wanted)).advising(self.locks.settings.advice)
     }
 
-    /// Reports a refused call to observers, and returns what they know of one that was not refused.
+    /// Reports a refused call to observers. Returns whether they know that the call waits.
     #[inline]
-    pub(super) fn ended(&mut self, error: Option<&LockError>) -> bool {
-        let queued = self.told.queued();
+    fn ended(&mut self, error: Option<&LockError>) -> bool {
+        let queued = self.reported.is_queued();
         if queued {
             self.wait = None;
         }
         if error.is_some() {
-            self.tell_refused(error);
+            self.report_refused(error);
         }
-        self.told = Told::End;
+        self.reported = Reported::End;
         queued
     }
 
-    fn tell_refused(&self, error: Option<&LockError>) {
-        let table = &self.locks.table;
-        let waited = table.clock().now().since(self.request.asked);
-        table.observers().refused(self.wanted, waited, error, self.told.queued());
+    fn report_refused(&self, error: Option<&LockError>) {
+        let Services { clock, observers, .. } = &self.locks.table.services;
+        let waited = clock.now().since(self.request.asked);
+        observers.refused(self.wanted, waited, error, self.reported.is_queued());
     }
 }
 
-/// A call whose future is dropped before its end.
+/// Reports a call whose future is dropped before its end.
 impl Drop for Acquiring<'_> {
     fn drop(&mut self) {
-        let is_cancelled = matches!(self.told, Told::Nothing | Told::Waits);
-        if is_cancelled && self.locks.table.home().is_here() {
-            self.tell_refused(None);
+        let is_cancelled = matches!(self.reported, Reported::Nothing | Reported::Waits);
+        if is_cancelled && self.locks.table.services.home.is_here() {
+            self.report_refused(None);
         }
     }
 }
 
-/// Whether another try would come to the same.
+/// Returns whether another try would end the same way.
 fn is_lasting(denied: &Denied<Fault>) -> bool {
     match denied {
         Denied::Fault(fault) => !fault.passing,
@@ -361,12 +564,13 @@ fn is_lasting(denied: &Denied<Fault>) -> bool {
     }
 }
 
+/// The beginning of a call for one lock.
 enum Begun<'a> {
     Trying(Try<'a>, OpOn<'a, Answer>),
     Settled(Settled<'a>),
 }
 
-/// Tries under way at the same time, sent in order, each with its lock's number.
+/// Awaits tries that are under way at the same time, each with its lock's number; they were sent in order.
 async fn all<'a>(
     mut tries: Vec<(usize, Try<'a>, OpOn<'a, Answer>)>,
 ) -> Vec<(usize, Try<'a>, Result<Answer, Fault>)> {

@@ -1,26 +1,29 @@
-//! One change of a lock's line, and what has to be done once it is over.
+//! The effects of one change of a lock's line, collected while it changes.
 //!
-//! The line calls its shell in the middle of a change, under the mutex of its shard. Tasks are woken,
-//! commands sent and losses reported after that: nothing of a user's runs in between.
+//! A line changes under the mutex of its shard, and calls its shell for what has to follow: tasks to wake,
+//! commands to send, losses to report. [`Effects`] is that shell. It keeps all of this until the change is over;
+//! [`commands`](super::commands) carries it out once no mutex is held, so that no code of a user's runs under one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::core::{
+use distlock_core::line::{
     Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
 };
+
 use super::lease::Lease;
-use super::table::LockTable;
-use super::waiter::wake;
+use super::services::Services;
 use crate::clock::Moment;
 use crate::jitter::jittered;
 use crate::name::LockName;
 use crate::observe::LeaseEvent;
+use crate::shield::shield;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Renewal, Term};
 
-/// What lines are made of here.
+/// The kinds of things that lines are made of in this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Live;
 
@@ -30,70 +33,62 @@ impl Kinds for Live {
     type Fault = Fault;
 }
 
-/// The shell of one lock's line during one change.
-pub(super) struct Turn<'a> {
-    table: &'a LockTable,
-    lock: &'a Arc<LockName>,
-    /// When the wait ends of a caller that waits from now on.
-    waits_until: Moment,
-    /// What is granted now was another caller's here until now.
+/// What one change of one lock's line brings about.
+pub(super) struct Effects<'a> {
+    pub(super) services: &'a Services,
+    pub(super) lock: &'a Arc<LockName>,
+    /// The end of the wait of a caller that waits from now on.
+    pub(super) waits_until: Moment,
+    /// Whether what is granted now was another caller's here until now.
     pub(super) hands_over: bool,
-    /// Nothing but this: one more waits where several wait already.
+    /// Whether all that changes is that one more waits where several wait already.
     pub(super) joins_a_crowd: bool,
     /// Nearly every change wakes one task at most,
-    woken: Option<Waker>,
+    pub(super) woken: Option<Waker>,
     /// and brings about nothing else.
-    more: Option<Box<More>>,
+    pub(super) more: Option<Box<More>>,
 }
 
-/// What few changes bring about.
+/// Effects that few changes have.
 #[derive(Default)]
-struct More {
-    woken: Vec<Waker>,
-    lost: Vec<(Arc<Lease>, Loss)>,
-    shown: Vec<(Arc<Lease>, LeaseEvent)>,
-    sent: Vec<Sent>,
-    renewals: Vec<Renew<Live>>,
-    closing: Vec<Closing<Live>>,
+pub(super) struct More {
+    pub(super) woken: Vec<Waker>,
+    pub(super) lost: Vec<(Arc<Lease>, Loss)>,
+    pub(super) shown: Vec<(Arc<Lease>, LeaseEvent)>,
+    pub(super) commands: Vec<Command>,
+    pub(super) renewals: Vec<Renew<Live>>,
+    pub(super) closing: Vec<Closing<Live>>,
 }
 
-/// A command to be sent, in order.
-enum Sent {
+/// A command to be sent, in the order in which the line asked for it.
+pub(super) enum Command {
     Enter(Enter<Live>),
     Release(Arc<Owner>, Option<Duration>),
 }
 
-impl<'a> Turn<'a> {
+impl<'a> Effects<'a> {
     #[inline]
-    pub(super) fn new(table: &'a LockTable, lock: &'a Arc<LockName>) -> Self {
+    pub(super) fn new(services: &'a Services, lock: &'a Arc<LockName>) -> Self {
         let waits_until = Moment::NEVER;
         let (hands_over, joins_a_crowd) = (false, false);
-        Self { table, lock, waits_until, hands_over, joins_a_crowd, woken: None, more: None }
+        Self { services, lock, waits_until, hands_over, joins_a_crowd, woken: None, more: None }
     }
 
-    pub(super) fn lock(&self) -> &Arc<LockName> {
-        self.lock
-    }
-
-    /// A caller waits in the line from now on.
+    /// Notes that a caller waits in the line from now on.
     pub(super) fn waits(&mut self, request: &Request) {
         self.waits_until = self.waits_until.min(request.wait_until);
-    }
-
-    pub(super) fn waits_until(&self) -> Moment {
-        self.waits_until
     }
 
     fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
     }
 
-    /// What is to be renewed: the code that made the change sends it.
+    /// Takes the renewals that the line asks for: the code that made the change sends them.
     pub(super) fn take_renewals(&mut self) -> Vec<Renew<Live>> {
         self.more.as_mut().map(|more| std::mem::take(&mut more.renewals)).unwrap_or_default()
     }
 
-    /// What is to become of a manager's leases that is closed.
+    /// Takes what closing the manager does to each lease.
     pub(super) fn take_closing(&mut self) -> Vec<Closing<Live>> {
         self.more.as_mut().map(|more| std::mem::take(&mut more.closing)).unwrap_or_default()
     }
@@ -107,76 +102,55 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Has an event shown to the probe of a test, if there is one: before any task is woken for it.
-    #[inline]
-    pub(super) fn show(&mut self, lease: &Arc<Lease>, event: LeaseEvent) {
-        if self.table.observers().probe().is_some() {
-            self.more().shown.push((lease.clone(), event));
-        }
-    }
-
     /// Has a caller look at its line again.
     pub(super) fn wake_seat(&mut self, lease: &Arc<Lease>) {
         self.wake_up(lease.wake());
     }
 
-    /// Does what the change has brought about. To be called while no mutex is held.
+    /// Has an event shown to the probe of a test, if there is one, before any task is woken for it.
     #[inline]
-    pub(super) fn carry_out(self, table: &Arc<LockTable>) {
-        match (self.woken, self.more) {
-            (woken, Some(more)) => more.carry_out(woken, table),
-            (Some(woken), None) => wake(woken),
-            (None, None) => {}
+    pub(super) fn show(&mut self, lease: &Arc<Lease>, event: LeaseEvent) {
+        if self.services.observers.probe().is_some() {
+            self.more().shown.push((lease.clone(), event));
         }
     }
 }
 
-impl More {
-    #[cold]
-    fn carry_out(self, first: Option<Waker>, table: &Arc<LockTable>) {
-        let Self { woken, lost, shown, sent, .. } = self;
-        shown.into_iter().for_each(|(lease, event)| lease.show(table.observers(), event));
-        first.into_iter().chain(woken).for_each(wake);
-        for command in sent {
-            match command {
-                Sent::Enter(enter) => table.enter(enter),
-                Sent::Release(owner, keep) => table.leave_queue(owner, keep),
-            }
-        }
-        // Last, since an observer may be slow.
-        for (lease, loss) in lost {
-            lease.report(loss, table);
-        }
-    }
+/// Wakes a task. Call this while no mutex is held.
+#[inline]
+pub(super) fn wake(waker: Waker) {
+    shield(|| waker.wake());
 }
 
-impl Shell<Live> for Turn<'_> {
+impl Shell<Live> for Effects<'_> {
     fn issue(&mut self, limit: Limit, reservation: Reservation, now: Moment) -> Arc<Owner> {
-        self.table.new_owner(self.lock, limit, reservation, now)
+        let Reservation { notified, time } = reservation;
+        let token = self.services.identity.issue(notified, time, limit, now);
+        Arc::new(Owner::new(self.lock.clone(), token, limit))
     }
 
     fn number(&mut self) -> u64 {
-        self.table.number()
+        self.services.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     fn is_notified(&self) -> bool {
-        self.table.store().is_notified(self.lock)
+        self.services.store.is_notified(self.lock)
     }
 
     fn first_look(&self) -> Duration {
-        self.table.store().first_look()
+        self.services.store.first_look()
     }
 
     fn fences_per_draw(&self) -> u64 {
-        self.table.store().fences_per_draw()
+        self.services.store.fences_per_draw()
     }
 
     fn needs_renewal(&self) -> bool {
-        self.table.needs_renewal()
+        self.services.needs_renewal
     }
 
     fn is_closed(&self) -> bool {
-        self.table.is_closed()
+        self.services.closed.load(Ordering::Acquire)
     }
 
     fn is_unsent(&self, token: &Arc<Owner>) -> bool {
@@ -206,9 +180,8 @@ impl Shell<Live> for Turn<'_> {
 
     #[inline]
     fn grant(&mut self, seat: &Arc<Lease>, grant: Grant, now: Moment) {
-        seat.account().came(self.hands_over);
-        seat.account().begin(now);
-        self.wake_up(seat.grant(grant));
+        seat.account.came(self.hands_over);
+        self.wake_up(seat.grant(grant, now));
     }
 
     fn deny(&mut self, seat: &Arc<Lease>, why: Denied<Fault>) {
@@ -230,19 +203,19 @@ impl Shell<Live> for Turn<'_> {
     }
 
     fn begin_term(&mut self, token: &Arc<Owner>, term: Term) {
-        self.table.store().begin_term(token, term);
+        self.services.store.begin_term(token, term);
     }
 
     fn enter(&mut self, enter: Enter<Live>) {
-        self.more().sent.push(Sent::Enter(enter));
+        self.more().commands.push(Command::Enter(enter));
     }
 
     fn release(&mut self, token: Arc<Owner>, keep: Option<Duration>) {
         if let Some(keep) = keep {
-            self.table.keep_until(&token, self.table.clock().now().after(keep));
+            self.services.keep_until(&token, self.services.clock.now().after(keep));
         }
         token.retire();
-        self.more().sent.push(Sent::Release(token, keep));
+        self.more().commands.push(Command::Release(token, keep));
     }
 
     fn retire(&mut self, token: &Arc<Owner>) {
@@ -258,7 +231,7 @@ impl Shell<Live> for Turn<'_> {
     }
 }
 
-/// The renewal as the store gets it.
+/// Returns the renewal as the store gets it.
 pub(super) fn renewal(renew: Renew<Live>) -> Renewal {
     let Renew { token: owner, ttl, draw, fence, .. } = renew;
     Renewal { owner, ttl, draw, fence }

@@ -1,33 +1,33 @@
-//! A lease as its caller sees it: first the seat in which it waits for the lock, then what its body
+//! A lease as its caller sees it: first the seat in which the caller waits for the lock, then what its body
 //! looks at before every poll.
 //!
-//! `Waiting → Held → Released | Lost`, the last two final. All of it is decided by the lock's line
-//! (`core`), under the mutex of its shard; what is read here is what the line has decided, without that
-//! mutex. The deadline is our own: counted from before the command was sent, less drift, so that it
-//! passes here before it passes at the store.
+//! `Waiting → Held → Released | Lost`, the last two final. The lock's line (`distlock_core::line`) decides all of it, under
+//! the mutex of its shard; this file keeps what the line has decided, to be read without that mutex. The
+//! deadline is our own: it is counted from before the command was sent, less drift, so that it passes here
+//! before it passes at the store.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use distlock_core::line::{Denied, Grant, Loss, Position, Request};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
-use super::core::{Grant, Loss, Position, Request};
-use super::table::{LockTable, lock};
-use super::waiter::Seat;
+use super::services::Services;
 use crate::clock::{Clock, Moment};
-use crate::engine::alarm::Alarm;
 use crate::error::LockError;
 use crate::limit::Limit;
 use crate::name::{LockName, StoredName};
 use crate::observe::{Account, LeaseEvent, LostReason, Observers};
-use crate::select::until;
 use crate::shield::shield;
+use crate::store::Fault;
 
-/// How a loss is reported. An abandoned lease has no holder, so its loss is reported to nobody.
+/// Returns the reason that is reported. An abandoned lease has no holder, so its loss is reported to nobody.
 fn reported(loss: Loss) -> LostReason {
     match loss {
         Loss::Expired | Loss::Abandoned => LostReason::Expired,
@@ -38,7 +38,7 @@ fn reported(loss: Loss) -> LostReason {
     }
 }
 
-/// The loss that a lease's state says, if any.
+/// Returns the loss that a lease's state stands for, if any.
 fn loss_of(state: u8) -> Option<Loss> {
     use Loss::{Abandoned, Closed, Expired, Forced, MaxHold, Taken};
     [Expired, Taken, Closed, MaxHold, Forced, Abandoned]
@@ -48,10 +48,10 @@ fn loss_of(state: u8) -> Option<Loss> {
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
-/// Not granted. The others are losses.
+/// Not granted. The other states are losses.
 const WAITING: u8 = u8::MAX;
 
-/// Its holder has given it back.
+/// The holder has given the lease back.
 const RETURNED: u8 = 1;
 /// A task waits for that. Hardly any does, and notifying costs 2 % of a hand-over.
 const WAITED_FOR: u8 = 2;
@@ -61,34 +61,73 @@ pub(crate) struct Lease {
     pub(super) lock: Arc<LockName>,
     pub(super) request: Request,
     clock: Clock,
-    /// Tells managers apart; it outlives the lease.
-    table: usize,
-    /// Where it stands in its line.
+    /// The address of the manager's services. It tells managers apart; the services outlive the lease.
+    manager: usize,
+    /// Where the caller stands in its line.
     batch: AtomicU64,
     at: AtomicI64,
-    pub(super) seat: Mutex<Seat>,
+    seat: Mutex<Seat>,
     state: AtomicU8,
     fencing_token: AtomicU64,
     deadline: AtomicU64,
-    /// The call that asked for it has it, with all others that it asked for: before that nothing was done
-    /// under it.
+    /// Whether the call has it, with all others that it asked for: before that nothing was done under it.
     in_hand: AtomicBool,
-    /// It was exchanged for one to read.
+    /// Whether it was downgraded, from a write to a read.
     reads_on: AtomicBool,
-    /// A body runs under it.
+    /// Whether a body runs under it.
     body: AtomicBool,
-    /// Its holder has given it back, after its body was dropped; and whether a task waits for that.
+    /// Whether its holder has given it back, after its body was dropped, and whether a task waits for that.
     returned: AtomicU8,
     changed: Notify,
-    /// What is reported of it to observers.
-    account: Account,
+    /// What observers learn of it.
+    pub(super) account: Account,
 }
 
+/// How far a caller has come: the slot in which a line leaves its answer.
+pub(super) enum Seat {
+    /// Its own try is under way.
+    Trying,
+    /// It is in line.
+    Waiting {
+        waker: Option<Waker>,
+        /// It is to look at the line again.
+        woken: bool,
+    },
+    /// The lock is the caller's, as soon as it takes it.
+    Granted,
+    /// It did not take what it was granted in time, and is in line again when it is polled.
+    PassedOver,
+    Denied(Denied<Fault>),
+    /// It has taken its lease, or given up.
+    Left,
+}
+
+/// What a caller finds in its seat.
+pub(super) enum SeatChange {
+    Granted,
+    Denied(Denied<Fault>),
+    PassedOver,
+    Woken,
+}
+
+impl Seat {
+    const WAITING: Self = Self::Waiting { waker: None, woken: false };
+
+    /// Moves on to another state; returns the waker of the caller, to be woken once no mutex is held.
+    fn change(&mut self, to: Self) -> Option<Waker> {
+        match std::mem::replace(self, to) {
+            Self::Waiting { waker, .. } => waker,
+            _ => None,
+        }
+    }
+}
+
+/// The seat, as the line and the caller's own try change it. The line's methods return the waker to wake.
 impl Lease {
-    /// What a caller waits in, that stands at `place`.
+    /// Makes the lease of a caller that stands at `place`, and may send a try at `sent`.
     #[inline]
     pub(super) fn new(
-        table: &Arc<LockTable>,
+        services: &Services,
         lock: &Arc<LockName>,
         request: Request,
         (place, sent): (Position, Moment),
@@ -96,8 +135,8 @@ impl Lease {
         Arc::new(Self {
             lock: lock.clone(),
             request,
-            clock: table.clock(),
-            table: Arc::as_ptr(table).addr(),
+            clock: services.clock,
+            manager: std::ptr::from_ref(services).addr(),
             batch: AtomicU64::new(place.batch),
             at: AtomicI64::new(place.at),
             seat: Mutex::new(Seat::WAITING),
@@ -113,11 +152,112 @@ impl Lease {
         })
     }
 
+    fn seat(&self) -> MutexGuard<'_, Seat> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the caller's own try is under way.
+    pub(super) fn trying(&self) {
+        *self.seat() = Seat::Trying;
+    }
+
+    /// Notes that the caller waits in line.
+    pub(super) fn in_line(&self) {
+        *self.seat() = Seat::WAITING;
+    }
+
+    /// Returns whether the engine has taken over the caller's try.
+    pub(super) fn is_in_line(&self) -> bool {
+        !matches!(*self.seat(), Seat::Trying)
+    }
+
+    /// Leaves the lock for the caller to take.
+    #[inline]
+    pub(super) fn grant(&self, grant: Grant, now: Moment) -> Option<Waker> {
+        self.granted(grant, now);
+        self.seat().change(Seat::Granted)
+    }
+
+    /// Tells the caller that it will not get the lock.
+    pub(super) fn deny(&self, why: Denied<Fault>) -> Option<Waker> {
+        self.seat().change(Seat::Denied(why))
+    }
+
+    /// Has the caller look at its line.
+    pub(super) fn wake(&self) -> Option<Waker> {
+        match &mut *self.seat() {
+            Seat::Waiting { waker, woken } => {
+                *woken = true;
+                waker.take()
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes a grant back that the caller has not taken; returns false if it has. // R5
+    pub(super) fn take_back(&self) -> bool {
+        let mut seat = self.seat();
+        let was_left = matches!(*seat, Seat::Granted);
+        if was_left {
+            *seat = Seat::PassedOver;
+            self.state.store(WAITING, Ordering::Release);
+        }
+        was_left
+    }
+
+    /// Leaves the seat. Drop what this returns while no mutex is held: a waker may own its task, and the task
+    /// a lock.
+    pub(super) fn leave_seat(&self) -> Seat {
+        std::mem::replace(&mut *self.seat(), Seat::Left)
+    }
+
+    /// Resolves when the seat has something for the caller. When it is polled for the `first` time, the seat has
+    /// no waker yet.
+    #[inline]
+    pub(super) fn poll_seat(&self, first: bool, cx: &Context<'_>) -> Poll<SeatChange> {
+        // Cloned, and the one before it dropped, while the seat is free: a waker may own its task,
+        // and the task a lock.
+        let mut spare = first.then(|| cx.waker().clone());
+        loop {
+            let mut seat = self.seat();
+            let change = match &mut *seat {
+                Seat::Waiting { waker, woken } => {
+                    if std::mem::take(woken) {
+                        return Poll::Ready(SeatChange::Woken);
+                    }
+                    if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                        return Poll::Pending;
+                    }
+                    if let Some(new) = spare.take() {
+                        let old = waker.replace(new);
+                        drop(seat);
+                        drop(old);
+                        return Poll::Pending;
+                    }
+                    drop(seat);
+                    spare = Some(cx.waker().clone());
+                    continue;
+                }
+                Seat::Granted => SeatChange::Granted,
+                Seat::Denied(why) => SeatChange::Denied(why.clone()),
+                Seat::PassedOver => {
+                    *seat = Seat::WAITING;
+                    return Poll::Ready(SeatChange::PassedOver);
+                }
+                Seat::Trying | Seat::Left => return Poll::Pending,
+            };
+            *seat = Seat::Left;
+            return Poll::Ready(change);
+        }
+    }
+}
+
+impl Lease {
     pub(super) fn place(&self) -> Position {
         Position { batch: self.batch.load(Ordering::Acquire), at: self.at.load(Ordering::Acquire) }
     }
 
-    /// It stands elsewhere from now on.
+    /// Notes that the caller stands elsewhere from now on.
     pub(super) fn moved(&self, place: Position) {
         self.batch.store(place.batch, Ordering::Release);
         self.at.store(place.at, Ordering::Release);
@@ -127,15 +267,15 @@ impl Lease {
         &self.lock
     }
 
-    /// How many may hold the lock at once with it.
+    /// Returns how many may hold the lock at once with it.
     pub(crate) fn limit(&self) -> Limit {
         if self.reads_on.load(Ordering::Acquire) { Limit::READ } else { self.request.limit }
     }
 
-    /// Its holder has the lock with others that read from now on.
+    /// Notes that its holder shares the lock with other readers from now on.
     pub(super) fn read_on(&self, place: Position, grant: Grant) {
         self.moved(place);
-        self.granted(grant);
+        self.hold(grant);
         self.reads_on.store(true, Ordering::Release);
     }
 
@@ -143,48 +283,51 @@ impl Lease {
         self.fencing_token.load(Ordering::Acquire)
     }
 
-    /// Whether this is the lock stored under that name by the manager with that table.
-    pub(crate) fn is_lock(&self, lock: &StoredName, table: &Arc<LockTable>) -> bool {
-        self.lock.stored() == lock && self.table == Arc::as_ptr(table).addr()
+    /// Returns whether this is the lock stored under that name by the manager with those services.
+    pub(super) fn is_lock(&self, lock: &StoredName, services: &Services) -> bool {
+        self.lock.stored() == lock && self.manager == std::ptr::from_ref(services).addr()
     }
 
-    /// It is the caller's.
+    /// Notes that the lock is the caller's, from `now` on.
     #[inline]
-    pub(super) fn granted(&self, grant: Grant) {
+    pub(super) fn granted(&self, grant: Grant, now: Moment) {
+        self.hold(grant);
+        self.account.begin(now);
+    }
+
+    #[inline]
+    fn hold(&self, grant: Grant) {
         self.fencing_token.store(grant.fencing_token, Ordering::Release);
         self.deadline.store(grant.deadline.as_nanos(), Ordering::Release);
         self.state.store(HELD, Ordering::Release);
     }
 
-    /// The caller has not taken it: another caller gets it now.
-    pub(super) fn passed_over(&self) {
-        self.state.store(WAITING, Ordering::Release);
-    }
-
+    /// Notes that the lease ends at `deadline` from now on.
     pub(super) fn extended(&self, deadline: Moment) {
         self.deadline.store(deadline.as_nanos(), Ordering::Release);
     }
 
-    /// It is not used from here on. Before its line knows: the next one may have it in that moment.
+    /// Notes that it is not used from here on. Call this before its line knows: the next caller may have the
+    /// lock in that moment.
     pub(crate) fn retire(&self) {
         if self.state.load(Ordering::Acquire) == HELD {
             self.state.store(RELEASED, Ordering::Release);
         }
     }
 
-    /// It is no longer ours. Final.
+    /// Notes that it is no longer ours. Final.
     pub(super) fn end(&self, loss: Loss) {
         self.state.store(loss as u8, Ordering::Release);
     }
 
-    /// Notifies observers, and the waiters for its loss, that it was lost. To be called once everything is as
+    /// Notifies observers, and those that wait for its loss, that it was lost. Call this once everything is as
     /// it must be then.
-    pub(super) fn report(&self, loss: Loss, table: &LockTable) {
+    pub(super) fn report(&self, loss: Loss, observers: &Observers) {
         shield(|| self.changed.notify_waiters());
         // A caller that never had it asks again, or fails with `Busy`.
         if self.is_in_hand() {
             let told = (reported(loss), self.fencing_token());
-            table.observers().lost(self.name(), &self.account, told, self.clock.now());
+            observers.lost(self.name(), &self.account, told, self.clock.now());
         }
     }
 
@@ -197,22 +340,11 @@ impl Lease {
         }
     }
 
-    pub(super) fn account(&self) -> &Account {
-        &self.account
-    }
-
-    /// Its holder has given it back, after its body was dropped.
-    #[inline]
-    pub(super) fn returned_now(&self) {
-        if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
-            shield(|| self.changed.notify_waiters());
-        }
-    }
-
     pub(super) fn deadline(&self) -> Moment {
         Moment::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
+    /// Notes that the call has it, with all others that it asked for.
     pub(super) fn put_in_hand(&self) {
         self.in_hand.store(true, Ordering::Release);
     }
@@ -221,29 +353,35 @@ impl Lease {
         self.in_hand.load(Ordering::Acquire)
     }
 
-    /// Still ours at this very moment.
+    /// Returns whether it is still ours at this very moment.
     pub(crate) fn is_held(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD && self.clock.now() < self.deadline()
     }
 
-    /// The same for a caller that has just read the clock.
+    /// [`is_held`](Self::is_held) for a caller that has just read the clock.
     #[inline]
     pub(super) fn is_held_at(&self, now: Moment) -> bool {
         self.state.load(Ordering::Acquire) == HELD && now < self.deadline()
     }
 
+    /// Returns whether its deadline has passed and its line does not know that yet.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.state.load(Ordering::Acquire) == HELD && self.clock.now() >= self.deadline()
+    }
+
+    /// Returns the time until its deadline; zero if it is not held.
     pub(crate) fn remaining(&self) -> Duration {
         if self.state.load(Ordering::Acquire) != HELD {
             return Duration::ZERO;
         }
         match self.deadline() {
-            // It has no end, which is to say its whole ttl at any time.
+            // Without an end, its whole ttl is left at any time.
             Moment::NEVER => self.request.term.ttl,
             deadline => deadline.since(self.clock.now()),
         }
     }
 
-    /// A body is about to run under it, unless it is lost: to be looked at behind this.
+    /// Notes that a body is about to run under it. Check after this call that it is not lost.
     pub(crate) fn begin_body(&self) {
         self.body.store(true, Ordering::Release);
         // The code that ends the lease looks for a body after that, and frees the lock if there is none:
@@ -251,13 +389,21 @@ impl Lease {
         fence(Ordering::SeqCst);
     }
 
-    /// A body runs under it, or will not begin: to be asked once it was lost.
-    pub(crate) fn has_body(&self) -> bool {
+    /// Returns false if no body runs under it and none will begin. Call this once it was lost.
+    pub(super) fn has_body(&self) -> bool {
         fence(Ordering::SeqCst);
         self.body.load(Ordering::Acquire)
     }
 
-    /// Resolves when the holder has given it back, after its body was dropped.
+    /// Notes that its holder has given it back, after its body was dropped.
+    #[inline]
+    pub(super) fn returned_now(&self) {
+        if self.returned.fetch_or(RETURNED, Ordering::AcqRel) & WAITED_FOR != 0 {
+            shield(|| self.changed.notify_waiters());
+        }
+    }
+
+    /// Resolves when its holder has given it back, after its body was dropped.
     pub(crate) async fn returned(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -270,43 +416,20 @@ impl Lease {
         }
     }
 
-    fn loss(&self) -> Option<Loss> {
+    /// Resolves when something may have changed after this was first polled: it was lost, or given back.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Returns how it was lost; `None` if its line knows of no loss.
+    pub(super) fn loss(&self) -> Option<Loss> {
         loss_of(self.state.load(Ordering::Acquire))
     }
 
-    /// A deadline that has passed is a loss, also while the engine has not seen it. True if it is
-    /// lost, for whatever reason.
-    pub(crate) fn is_lost(self: &Arc<Self>, table: &Arc<LockTable>) -> bool {
-        if self.state.load(Ordering::Acquire) == HELD && self.clock.now() >= self.deadline() {
-            table.expire(self);
-        }
-        self.loss().is_some()
-    }
-
-    /// Resolves when the lease is found to be lost; never if it is released first.
-    pub(crate) async fn lost(self: &Arc<Self>, table: &Arc<LockTable>) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            // Enabled before the state is read, or an end between the two would be missed.
-            changed.as_mut().enable();
-            if self.loss().is_some() {
-                return;
-            }
-            let alarm = Alarm::at(table.alarms(), self.clock, table.watched_by_callers(self));
-            if until(changed, alarm).await.is_none() {
-                self.is_lost(table);
-            }
-        }
-    }
-
-    /// The error for the caller once the lease is lost; with it a body may have been `stopped`.
+    /// Returns the error for the caller once it is lost; a body may have been `stopped` for it.
     pub(crate) fn lost_error(&self, stopped: bool) -> LockError {
         let loss = self.loss().unwrap_or(Loss::Expired);
         LockError::lost(self.name(), reported(loss), stopped)
-    }
-
-    pub(super) fn seat(&self) -> std::sync::MutexGuard<'_, Seat> {
-        lock(&self.seat)
     }
 }
 
@@ -345,7 +468,7 @@ mod tests {
     use super::*;
     use crate::manager::LockManager;
 
-    /// Both come here at about the same time.
+    /// Returns when both threads have come here, at about the same time.
     fn meet(gate: &AtomicUsize, round: usize) {
         gate.fetch_add(1, Ordering::SeqCst);
         while gate.load(Ordering::SeqCst) < 2 * (round + 1) {
@@ -353,8 +476,8 @@ mod tests {
         }
     }
 
-    /// A body that begins and the end of its lease: one of the two sees the other, or the lock would be freed
-    /// under the body.
+    /// Either a body that begins sees the end of its lease, or the code that ends the lease sees the body.
+    /// Otherwise the lock would be freed under the body.
     #[test]
     fn f28_a_body_that_begins_and_the_end_of_its_lease_do_not_miss_each_other() {
         const ROUNDS: usize = 5_000;

@@ -1,5 +1,5 @@
-//! What a manager, its calls and its guards share: the lines of its locks, the store, and the engine,
-//! which lives as long as one of them does.
+//! The locks of one manager: what a manager, its calls and its guards share. The engine lives as long as one of
+//! them does.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::serve::{Due, serve};
+use super::commands::{carry_out, serve};
+use super::messages::MessageHandler;
+use super::services::{Due, Services};
 use super::table::LockTable;
 use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
@@ -24,7 +26,7 @@ use crate::token::Identity;
 /// The locks of one manager.
 pub(crate) struct Locks {
     pub(crate) settings: Settings,
-    /// What the options of a call come to that has none.
+    /// The resolved options of a call that has none of its own.
     pub(crate) usual: Resolved,
     pub(crate) namespace: Namespace,
     pub(crate) table: Arc<LockTable>,
@@ -46,20 +48,17 @@ impl Locks {
         let store = store(engine.handle(), engine.alarms());
         let (timeout, identify) = (settings.command_timeout, settings.identify);
         let identity = settings.identity.clone().map_or_else(Identity::new, Identity::of);
-        let table =
-            LockTable::new(store.clone(), &engine, timeout, (identity, identify), observers);
-        let listener = Arc::downgrade(&table);
-        let on_notification = move |notification: Notification<'_>| {
-            if let Some(table) = listener.upgrade() {
-                table.on_notification(notification);
-            }
-        };
-        store.listen(table.process(), Box::new(on_notification));
+        let identity = (identity, identify);
+        let services = Services::new(store.clone(), &engine, timeout, identity, observers);
+        let table = Arc::new(LockTable::new(services, carry_out));
+        let handler = MessageHandler::new(&table);
+        let listener = move |notification: Notification<'_>| handler.handle(notification);
+        store.listen(table.process(), Box::new(listener));
         if let Some(itself) = table.itself() {
             store.introduce(itself);
         }
         let served = table.clone();
-        engine.run(idle, table.clock(), move |due| serve(due, &served));
+        engine.run(idle, table.clock(), move |due| serve(&served, due));
         Ok(Self { settings, usual, namespace, table, store, engine })
     }
 

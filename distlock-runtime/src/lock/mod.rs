@@ -1,69 +1,75 @@
-//! The life of one lock in this process: how it is asked for, held, handed over and given back.
+//! The life of one lock in this process: how it is acquired, held, handed over and released.
 //!
-//! # Modules
+//! # Files
 //!
-//! | step | file |
+//! A file imports only files that stand above it in this list.
+//!
+//! | file | concept |
 //! |---|---|
-//! | a call asks for a lock, or for several | `call`, `acquire`; `outage` where the store has been gone for long |
-//! | it comes to the lock's line, and leaves it | `calls`; `try_acquire` for the call's own try, `waiter` for its wait |
-//! | **what becomes of it is decided** | **`core`**: which callers wait and hold, what is sent, what is lost |
-//! | a line is found, changed and planned | `table`, among its `lines`; `effects` carries out what a change brings about; `schedule`, `serve` when it is due, `waits` when a wait ends |
-//! | its batches enter the store's queue | `commands` |
-//! | the call holds | `lease`, in a `guard` (put together in `assemble`); `hold` polls a body before the deadline only, `nested` knows calls inside |
-//! | a writer goes on as a reader | `downgrade` |
-//! | the lease is renewed, or said to be taken away | `renew`, `revoked` |
-//! | it is given back | `finish` for a guard, `release`, with `release_retry` and `release_recheck`; `orphans` for tokens that only the store still knows |
+//! | **`distlock_core::line`** | the state machine of one lock, a *line*: which callers wait and hold, what is sent, what is lost |
+//! | `orphans` | tokens that only the store still knows |
+//! | `services` | what everything uses: the store, the clock, the observers, the engine |
+//! | `lease` | one caller's lock, and the seat in which it waits for it |
+//! | `effects` | what one change of a line brings about, collected while it changes |
+//! | `schedule` | when a line is looked at next |
+//! | `release_retry`, `release_recheck` | releases that are not confirmed; releases that are sent again later |
+//! | **`table`** | all lines: finds one, changes it, plans its next look |
+//! | `revoked`, `snapshot` | an operator has taken a lock away; what this process holds, for those that ask |
+//! | `messages` | what the store tells this process |
+//! | `release` | a lease ends, and its token is released until that is confirmed |
+//! | `renew` | leases are renewed |
+//! | **`commands`** | carries effects out: wakes tasks, sends commands, looks at lines that are due |
+//! | `waiter` | the wait of a caller in line |
+//! | `try_acquire` | the try of a call by itself |
+//! | `locks` | starts all of it: what a manager and its guards share |
+//! | **`guard`** | the user's lock: one lease, or several |
+//! | `downgrade` | a writer continues as a reader |
+//! | `hold` | a body is polled before the deadline only; calls inside calls |
+//! | `outage` | calls that begin while the store has been gone for long |
+//! | **`acquire`** | a call for a lock, or for several |
 //!
-//! `locks` is what a manager and its guards share.
+//! A call goes from `acquire` to `table`, which changes the line, and back with what the line has decided: a try of
+//! its own, a wait, or a lease. The answers of the store take the same way. One circle is in the matter: a change
+//! brings about commands, and their answers are changes. `table` gets `commands::carry_out` as a function.
 //!
 //! # Cancellation
 //!
-//! A caller's future may be dropped at every await. What was begun is undone, or left to the engine, by
-//! these destructors; none of them waits:
+//! A caller's future may be dropped at every await. These destructors undo what was begun, or leave it to the
+//! engine; none of them waits:
 //!
 //! | `Drop` of | when | what it guarantees |
 //! |---|---|---|
-//! | [`try_acquire::Lead`], [`try_acquire::Alone`] | during the try | the token is released, behind the try; a line without others is gone |
+//! | [`try_acquire::Try`] | during the try | the token is released, after the try; a line without others is gone |
 //! | [`waiter::Waiting`] | while waiting | the call leaves the line; a lease granted in that moment goes to the next waiter |
 //! | [`guard::LockGuard`] | while holding, or between several locks | each lease is handed over, or its release is sent |
 //! | [`release::Releasing`] | while the release is under way | it is sent if it was not, and the engine sees to the answer |
 //! | [`Alarm`](crate::engine::alarm::Alarm) | while waiting for anything with a limit | its timer is taken out |
-//! | `nested`'s list of leases | when a body's poll ends, also by a panic | a body's locks count as held only while it is polled |
+//! | `hold`'s list of leases | when a body's poll ends, also by a panic | a body's locks count as held only while it is polled |
 //! | [`Unfinished`](crate::engine::Unfinished) | when a release is confirmed or given up | the engine's thread ends, and `close` returns, only after it |
 //! | [`Engine`](crate::engine::Engine) | with the last manager and guard | the thread ends once nothing is unfinished |
 //!
 //! The body of a locked call is declared after its guard, and so dropped before it. In a child that was
 //! forked none of them does anything: the locks are its parent's.
 
-mod acquire;
-mod assemble;
-pub(crate) mod call;
-mod calls;
+pub(crate) mod acquire;
 mod commands;
 mod downgrade;
 mod effects;
-mod exchange;
-mod finish;
 pub(crate) mod guard;
 pub(crate) mod hold;
 pub(crate) mod lease;
-mod lines;
 pub(crate) mod locks;
-pub(crate) mod nested;
+pub(crate) mod messages;
 mod orphans;
-pub(crate) mod outage;
+mod outage;
 pub(crate) mod release;
 mod release_recheck;
-pub(crate) mod release_retry;
+mod release_retry;
 mod renew;
 mod revoked;
 mod schedule;
-pub(crate) mod serve;
+mod services;
 mod snapshot;
 pub(crate) mod table;
-pub(crate) mod told;
 mod try_acquire;
-pub(crate) mod waiter;
-mod waits;
-
-pub(crate) use distlock_core::line as core;
+mod waiter;

@@ -1,15 +1,13 @@
-//! Calls that begin while the store has been out of reach for long: they do not wait for it, as those
-//! do that began before.
+//! Calls that begin while the store has been out of reach for long: they do not wait for it as long as calls do
+//! that began before.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::call::Call;
-use super::core::Request;
 use super::guard::LockGuard;
 use super::locks::Locks;
-use super::told::Told;
+use super::services::Services;
 use crate::clock::Moment;
 use crate::error::{IntoLockError, LockError};
 use crate::name::LockName;
@@ -17,79 +15,80 @@ use crate::observe::InLine;
 use crate::select::until;
 use crate::store::Fault;
 
-type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+/// A call under way.
+pub(super) type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
-/// Whether a call that begins now must not wait for the store as long as it would for others.
-#[inline]
-pub(super) fn cuts_short(locks: &Locks, request: &Request) -> bool {
-    let settings = &locks.settings;
-    if request.wait_until.since(request.asked) <= settings.command_timeout {
-        return false;
-    }
-    let now = || locks.table.clock().now();
-    locks.store.outage().is_some_and(|outage| now().since(outage.since) >= settings.outage_grace)
+/// Returns whether a call that begins now must not wait for the store as long as it would for others.
+pub(super) fn is_long(locks: &Locks) -> bool {
+    let Services { store, clock, .. } = &locks.table.services;
+    let is_long = |since| clock.now().since(since) >= locks.settings.outage_grace;
+    store.outage().is_some_and(|outage| is_long(outage.since))
 }
 
-/// Acquires, and gives up after `command_timeout` unless the store is there again by then. Whatever
-/// the call waits for until then, a connection, a place in a line or another lock, it leaves by being
-/// dropped, as a caller may do at any await.
-pub(super) fn acquire_meanwhile(mut call: Call) -> Acquiring {
+/// Acquires a lock, and gives up after `command_timeout` unless the store is there again by then. Whatever the
+/// call waits for until then, a connection, a place in a line or another lock, it leaves by being dropped, as a
+/// caller may do at any await.
+pub(super) fn give_up_early(
+    locks: Arc<Locks>,
+    lock: Arc<LockName>,
+    asked: Moment,
+    acquire: impl FnOnce() -> Acquiring + Send + 'static,
+) -> Acquiring {
     Box::pin(async move {
-        let locks = call.locks.clone();
-        let limit = call.request.asked.after(locks.settings.command_timeout);
-        let mut told = Telling::begin(&locks, call.lock().clone(), call.request.asked);
-        call.told = Told::WaitsFor;
-        let mut acquiring = Box::pin(call.acquire());
+        let limit = asked.after(locks.settings.command_timeout);
+        let mut report = Report::begin(&locks, lock, asked);
+        let mut acquiring = acquire();
         let alarm = locks.alarm(limit);
         let outcome = match until(acquiring.as_mut(), alarm).await {
             Some(outcome) => outcome,
-            None => match locks.store.outage() {
+            None => match locks.table.services.store.outage() {
                 Some(outage) => {
                     drop(acquiring);
-                    return Err(told.refused(outage.fault));
+                    return Err(report.refused(outage.fault));
                 }
                 None => acquiring.await,
             },
         };
-        told.ended = true;
+        report.ended = true;
         outcome
     })
 }
 
-/// What is reported to observers of such a call: it waits for the store, and may be cut short.
-struct Telling<'a> {
+/// What observers learn of such a call: it waits for the store, and may be cut short.
+struct Report<'a> {
     locks: &'a Locks,
     lock: Arc<LockName>,
     asked: Moment,
-    /// Its end was reported.
+    /// Whether its end was reported.
     ended: bool,
     _in_line: InLine,
 }
 
-impl<'a> Telling<'a> {
+impl<'a> Report<'a> {
     fn begin(locks: &'a Locks, lock: Arc<LockName>, asked: Moment) -> Self {
-        let in_line = locks.table.observers().waiting(&lock, true);
+        let in_line = locks.table.services.observers.waiting(&lock, true);
         Self { locks, lock, asked, ended: false, _in_line: in_line }
     }
 
     fn refused(&mut self, fault: Fault) -> LockError {
         let error = fault.into_error(Some(&self.lock));
-        self.tell(Some(&error));
+        self.end(Some(&error));
         error
     }
 
-    fn tell(&mut self, error: Option<&LockError>) {
-        let table = &self.locks.table;
-        let waited = table.clock().now().since(self.asked);
+    fn end(&mut self, error: Option<&LockError>) {
+        let Services { clock, observers, .. } = &self.locks.table.services;
+        let waited = clock.now().since(self.asked);
         self.ended = true;
-        table.observers().refused(&self.lock, waited, error, true);
+        observers.refused(&self.lock, waited, error, true);
     }
 }
 
-impl Drop for Telling<'_> {
+/// Reports a call whose future is dropped before its end.
+impl Drop for Report<'_> {
     fn drop(&mut self) {
-        if !self.ended && self.locks.table.home().is_here() {
-            self.tell(None);
+        if !self.ended && self.locks.table.services.home.is_here() {
+            self.end(None);
         }
     }
 }

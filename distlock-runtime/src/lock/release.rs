@@ -1,10 +1,10 @@
-//! Giving a lock back.
+//! Giving a lock back: the lease ends in its line, and its token is released at the store.
 //!
 //! A token is released once, and for good: it is retired first, so that nothing that could create the
-//! lock is sent for it any more, and the release goes over the connection of the acquires, behind them.
+//! lock is sent for it any more, and the release goes over the connection of the acquires, after them.
 //! A caller that does not wait for the answer, or gives up on it, leaves the release to the engine.
 //!
-//! # What is sent again, and why
+//! # Releases that are sent again
 //!
 //! - *No answer, or an error*: the engine tries until the store has confirmed, or the lock has expired
 //!   by itself ([`release_retry`](super::release_retry), with one back-off for all releases that go over
@@ -21,7 +21,7 @@
 //!
 //! # `min_hold`
 //!
-//! A lease that ends before its `min_hold` is over ([`Holder::free_from`](super::core::LocalHolder)) is
+//! A lease that ends before its `min_hold` is over ([`LocalHolder::free_from`](distlock_core::line::LocalHolder)) is
 //! released with `keep`, the time that is left: the store has the lock expire then, also if this
 //! process ends now. Waiters of this process ask for it again from their old places. The owner token remembers
 //! until when it is kept, so that no other release of the same token frees it earlier
@@ -33,45 +33,58 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::core::{FollowUp, Freeing, NextOwner, follow_up};
+use distlock_core::line::{Finished, FollowUp, Freeing, Line, NextOwner, follow_up};
+
 use super::effects::Live;
-use super::release_retry::Unconfirmed;
+use super::lease::Lease;
+use super::messages::reserved;
+use super::release_retry::{Confirmed, Retried, Unconfirmed};
+use super::services::Services;
 use super::table::LockTable;
 use crate::clock::{Clock, Moment};
 use crate::error::{IntoLockError, LockError};
-use crate::observe::{LostReason, Verb};
+use crate::name::LockName;
+use crate::observe::{LeaseEvent, LostReason, Verb};
+use crate::shield::shielded;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Freed, Message, Op};
 use crate::token::Token;
 
-/// Why a release did not free a lock that its holder believed to have; `None` if it did, or another
-/// release of the same token.
-pub(super) fn not_ours(freeing: &Freeing<Live>, freed: &Freed, clock: Clock) -> Option<LostReason> {
-    match freed.was_ours || freeing.token.was_undone() {
-        true => None,
-        // It was held until its holder was done.
-        false if clock.now() >= freeing.deadline => Some(LostReason::Expired),
-        false => Some(LostReason::Taken),
-    }
-}
-
-/// Reports the failure of a release that no caller waits for.
-fn report(freeing: &Freeing<Live>, result: &Result<Freed, Fault>, table: &LockTable) {
-    let lock = &freeing.token.lock;
-    let error = match result {
-        Ok(freed) => match not_ours(freeing, freed, table.clock()) {
-            Some(reason) => LockError::lost(lock, reason, false),
-            None => return,
-        },
-        Err(fault) => fault.clone().into_error(Some(lock)),
-    };
-    table.observers().released_late(lock, error, false);
-}
-
 impl LockTable {
-    /// Begins a release in the background: its command is on its way when this returns, behind
+    /// Ends a lease whose holder is done, and whose body is gone. If this returns a release, the caller must send
+    /// it, now and for good.
+    #[inline]
+    pub(super) fn finish(self: &Arc<Self>, lease: &Arc<Lease>, now: Moment) -> Finished<Live> {
+        let finished = self.change_known(&lease.lock, |line, effects| {
+            lease.retire();
+            effects.hands_over = true;
+            let finished = line.finish(lease.place(), now, effects);
+            if finished.was_held {
+                effects.show(lease, LeaseEvent::Released);
+            }
+            if let Some(Freeing { token, keep: Some(keep), .. }) = &finished.release {
+                self.services.keep_until(token, now.after(*keep));
+            }
+            Some(finished)
+        });
+        let was_held = finished.as_ref().is_some_and(|finished| finished.was_held);
+        lease.account.ended(now, !was_held);
+        lease.returned_now();
+        finished.unwrap_or(Finished { was_held: false, release: None })
+    }
+
+    /// Ends a lease, and releases its token in the background if it is to be released. The caller reports it
+    /// to observers.
+    pub(super) fn end_in_background(self: &Arc<Self>, lease: &Arc<Lease>) {
+        let finished = self.finish(lease, self.services.clock.now());
+        if let Some(Freeing { token, keep, .. }) = finished.release {
+            self.release_in_background(token, keep);
+        }
+    }
+
+    /// Begins a release in the background: its command is on its way when this returns, after
     /// everything that was sent for the lock before, and the engine waits for the answer.
-    pub(crate) fn release_in_background(
+    pub(super) fn release_in_background(
         self: &Arc<Self>,
         owner: Arc<Owner>,
         keep: Option<Duration>,
@@ -84,82 +97,158 @@ impl LockTable {
         }
     }
 
-    /// A release whose answer can be awaited. Its command is sent when it is polled or dropped,
-    /// which is to happen before the caller does anything else to the same lock. Dropped before its
+    /// Makes a release whose answer can be awaited. Its command is sent when it is polled or dropped,
+    /// which must happen before the caller does anything else to the same lock. If it is dropped before its
     /// answer, the engine finishes it.
     ///
     /// With `keep` the lock is not free before that time, though it is not held any more: the
     /// command is sent now, so that this also holds when the process ends.
     pub(crate) fn release(self: &Arc<Self>, freeing: Freeing<Live>) -> Releasing {
         freeing.token.retire();
-        Releasing { table: self.clone(), freeing, state: State::Unsent, reported: false }
+        Releasing { table: self.clone(), freeing, progress: Progress::Unsent, reported: false }
     }
 
-    /// The same for a body that has returned, without waiting: a failure is reported as an event.
+    /// Sends the release for a body that has returned, without waiting: a failure is reported as an event.
     pub(super) fn release_unawaited(self: &Arc<Self>, freeing: Freeing<Live>) {
         let mut release = self.release(freeing);
         release.reported = true;
         drop(release);
     }
 
-    /// R7: the store has answered.
-    pub(crate) fn freed(
-        self: &Arc<Self>,
-        owner: &Arc<Owner>,
-        keep: Option<Duration>,
-        freed: &Freed,
-    ) {
+    /// Does what follows from the store's answer to a release. // R7
+    fn freed(self: &Arc<Self>, owner: &Arc<Owner>, keep: Option<Duration>, freed: &Freed) {
+        let Services { clock, store, identity, orphans, timers, .. } = &self.services;
         let lock = &owner.lock;
-        self.identity().finish(&owner.token);
+        identity.finish(&owner.token);
         if owner.stood() || freed.awaited || !freed.next.is_empty() {
-            self.strays.released(owner, self.clock().now());
+            orphans.released(owner, clock.now());
         }
         let owner_of = |token: Token<'_>| {
-            let ours = token.process == self.process();
+            let ours = token.process == identity.process();
             NextOwner { ours, reserved_for: token.reservation }
         };
         for token in &freed.next {
             if Token::parse(token).is_some_and(|token| owner_of(token).ours) {
-                self.reserved(Message { stored: lock.stored(), token });
+                reserved(self, Message { stored: lock.stored(), token });
             }
         }
         let next = freed.next.iter().filter_map(|token| Token::parse(token)).map(owner_of);
-        match follow_up(keep, freed.awaited, next, self.store.is_notified(lock)) {
+        match follow_up(keep, freed.awaited, next, store.is_notified(lock)) {
             FollowUp::Nothing | FollowUp::Called => {}
-            FollowUp::Look => self.look(owner),
+            FollowUp::Look => self.change_known(lock, |line, _| Line::look(line)),
             FollowUp::RepeatAfter(pause) => {
-                self.repeats.note(owner, self.clock().now().after(pause), self);
+                self.rechecks.add(owner, clock.now().after(pause), timers);
             }
         }
     }
 
+    /// Has the engine wait for the answer to a release, and retry it until it is confirmed.
     fn hand_to_engine(self: &Arc<Self>, freeing: Freeing<Live>, op: Op<Freed>, reported: bool) {
         let table = self.clone();
-        let due = freeing.keep.map(|keep| self.clock().now().after(keep));
-        let unfinished = self.background().unfinished();
-        self.background().spawn(async move {
+        let Services { clock, background, .. } = &self.services;
+        let due = freeing.keep.map(|keep| clock.now().after(keep));
+        let unfinished = background.unfinished();
+        background.spawn(async move {
             let first = op.await;
             if reported {
-                report(&freeing, &first, &table);
+                report(&freeing, &first, &table.services);
             }
             let release = Unconfirmed::new(freeing.token, due, unfinished);
-            table.retries.retry_until_confirmed(release, first, &table);
+            match table.retries.begin(release, first, &table.services) {
+                Retried::Joined => {}
+                Retried::Done(confirmed) => table.confirmed(&confirmed),
+                // In a task of its own, which needs no room for what this one has awaited.
+                Retried::Starts(lane) => {
+                    let own = table.clone();
+                    table.services.background.spawn(async move {
+                        while let Some(confirmed) = lane.confirmed(&own.services).await {
+                            confirmed.iter().for_each(|confirmed| own.confirmed(confirmed));
+                        }
+                    });
+                }
+            }
         });
     }
+
+    fn confirmed(self: &Arc<Self>, confirmed: &Confirmed) {
+        let Confirmed { owner, keep, freed, .. } = confirmed;
+        self.freed(owner, *keep, freed);
+    }
+
+    /// Releases a token once: if this fails, the lock expires by itself.
+    async fn release_once(self: Arc<Self>, owner: Arc<Owner>) {
+        let Services { clock, store, command_timeout, .. } = &self.services;
+        let limit = clock.now().after(*command_timeout);
+        if let Ok(freed) = store.clone().release(owner.clone(), None, limit).await {
+            self.freed(&owner, None, &freed);
+        }
+    }
+
+    /// Sends the releases again that are due.
+    pub(super) fn recheck_releases(self: &Arc<Self>) {
+        let Services { clock, timers, background, .. } = &self.services;
+        for owner in self.rechecks.take_due(clock.now(), timers) {
+            background.spawn(self.clone().release_once(owner));
+        }
+    }
+
+    /// Releases the tokens that the store has asked about, and that no call of this process uses.
+    pub(super) fn release_orphans(self: &Arc<Self>) {
+        let Services { clock, identity, orphans, background, .. } = &self.services;
+        for (token, stored) in orphans.take() {
+            let knows = |line: &Line<Live>| line.knows(|own| own.token == token);
+            let is_known = || self.read(&stored, knows) == Some(true);
+            if !orphans.is_orphan(&token, identity, clock.now(), is_known) {
+                continue;
+            }
+            let Some(name) = LockName::of_message(&stored) else { continue };
+            let owner = Arc::new(Owner::stray(Arc::new(name), token));
+            let table = self.clone();
+            background.spawn(async move {
+                let _ = shielded(table.clone().release_once(owner.clone())).await;
+                // The tokens before this one in the queue may be as old.
+                table.change_known(&owner.lock, |line, _| Line::look(line));
+            });
+        }
+    }
+}
+
+/// Returns why a release did not free a lock that its holder believed to have; `None` if it did, or another
+/// release of the same token has.
+pub(super) fn not_ours(freeing: &Freeing<Live>, freed: &Freed, clock: Clock) -> Option<LostReason> {
+    match freed.was_ours || freeing.token.was_undone() {
+        true => None,
+        // It was held until its holder was done.
+        false if clock.now() >= freeing.deadline => Some(LostReason::Expired),
+        false => Some(LostReason::Taken),
+    }
+}
+
+/// Reports the failure of a release that no caller waits for.
+fn report(freeing: &Freeing<Live>, result: &Result<Freed, Fault>, services: &Services) {
+    let lock = &freeing.token.lock;
+    let error = match result {
+        Ok(freed) => match not_ours(freeing, freed, services.clock) {
+            Some(reason) => LockError::lost(lock, reason, false),
+            None => return,
+        },
+        Err(fault) => fault.clone().into_error(Some(lock)),
+    };
+    services.observers.released_late(lock, error, false);
 }
 
 /// A release under way.
 pub(crate) struct Releasing {
     table: Arc<LockTable>,
     freeing: Freeing<Live>,
-    state: State,
+    progress: Progress,
     /// No caller waits for it: a failure is reported as an event.
     reported: bool,
 }
 
-enum State {
+enum Progress {
     Unsent,
-    /// At that time.
+    /// Sent at that time.
     Sent(Op<Freed>, Moment),
     /// Answered, but to be sent again.
     Answered(Result<Freed, Fault>),
@@ -178,32 +267,26 @@ impl Releasing {
     }
 
     fn begin(&mut self, cx: &mut Context<'_>) {
-        if let State::Unsent = self.state {
-            let clock = self.table.clock();
+        if let Progress::Unsent = self.progress {
+            let Services { clock, store, command_timeout, .. } = &self.table.services;
             let now = clock.now();
-            let limit = now.after(self.table.command_timeout);
+            let limit = now.after(*command_timeout);
             let Freeing { token, keep, .. } = &self.freeing;
-            let mut op = self.table.store.clone().release(token.clone(), *keep, limit);
-            self.state = match op.as_mut().poll(cx) {
-                Poll::Pending => State::Sent(op, now),
+            let mut op = store.clone().release(token.clone(), *keep, limit);
+            self.progress = match op.as_mut().poll(cx) {
+                Poll::Pending => Progress::Sent(op, now),
                 Poll::Ready(result) => self.answered(result, now),
             };
         }
     }
 
     #[inline]
-    fn answered(&self, result: Result<Freed, Fault>, sent: Moment) -> State {
-        let times = (self.table.clock(), sent);
-        self.table.observers().answered(Verb::Release, times, result.is_ok());
-        State::answered(result)
-    }
-}
-
-impl State {
-    fn answered(result: Result<Freed, Fault>) -> Self {
+    fn answered(&self, result: Result<Freed, Fault>, sent: Moment) -> Progress {
+        let Services { clock, observers, .. } = &self.table.services;
+        observers.answered(Verb::Release, (*clock, sent), result.is_ok());
         match result {
-            Ok(freed) if freed.settled => Self::Done(freed),
-            result => Self::Answered(result),
+            Ok(freed) if freed.settled => Progress::Done(freed),
+            result => Progress::Answered(result),
         }
     }
 }
@@ -213,51 +296,53 @@ impl Future for Releasing {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let State::Unsent = this.state {
+        if let Progress::Unsent = this.progress {
             this.begin(cx);
-        } else if let State::Sent(op, sent) = &mut this.state
+        } else if let Progress::Sent(op, sent) = &mut this.progress
             && let Poll::Ready(result) = op.as_mut().poll(cx)
         {
             let sent = *sent;
-            this.state = this.answered(result, sent);
+            this.progress = this.answered(result, sent);
         }
-        match std::mem::replace(&mut this.state, State::Gone) {
-            sent @ State::Sent(..) => {
-                this.state = sent;
+        match std::mem::replace(&mut this.progress, Progress::Gone) {
+            sent @ Progress::Sent(..) => {
+                this.progress = sent;
                 Poll::Pending
             }
-            State::Answered(result) => {
+            Progress::Answered(result) => {
                 let repeated = Box::pin(std::future::ready(result.clone()));
                 this.table.hand_to_engine(this.freeing.clone(), repeated, false);
                 Poll::Ready(result)
             }
-            State::Done(freed) => {
+            Progress::Done(freed) => {
                 this.table.freed(&this.freeing.token, this.freeing.keep, &freed);
                 Poll::Ready(Ok(freed))
             }
-            State::Unsent | State::Gone => unreachable!("a release was polled after it was done"),
+            Progress::Unsent | Progress::Gone => {
+                unreachable!("a release was polled after it was done")
+            }
         }
     }
 }
 
 impl Drop for Releasing {
     fn drop(&mut self) {
-        if matches!(self.state, State::Gone) || !self.table.home().is_here() {
+        if matches!(self.progress, Progress::Gone) || !self.table.services.home.is_here() {
             return;
         }
         self.send();
-        let op: Op<Freed> = match std::mem::replace(&mut self.state, State::Gone) {
-            State::Unsent | State::Gone => return,
-            State::Done(freed) => {
+        let op: Op<Freed> = match std::mem::replace(&mut self.progress, Progress::Gone) {
+            Progress::Unsent | Progress::Gone => return,
+            Progress::Done(freed) => {
                 if self.reported {
-                    report(&self.freeing, &Ok(freed.clone()), &self.table);
+                    report(&self.freeing, &Ok(freed.clone()), &self.table.services);
                 }
                 return self.table.freed(&self.freeing.token, self.freeing.keep, &freed);
             }
-            State::Answered(result) => Box::pin(std::future::ready(result)),
-            State::Sent(op, sent) => {
-                let times = (self.table.clock(), sent);
-                self.table.observers().timed(Verb::Release, times, op)
+            Progress::Answered(result) => Box::pin(std::future::ready(result)),
+            Progress::Sent(op, sent) => {
+                let Services { clock, observers, .. } = &self.table.services;
+                observers.timed(Verb::Release, (*clock, sent), op)
             }
         };
         self.table.hand_to_engine(self.freeing.clone(), op, self.reported);

@@ -1,61 +1,63 @@
 //! Releases that are sent a second time, at a known moment: see [`release`](super::release).
 //!
-//! A lock that was kept for its `min_hold`, or reserved for a process that died before it took it,
-//! would else become free unnoticed, with waiters in the queue. Only the last release of each
-//! lock is repeated.
+//! A lock that was kept for its `min_hold`, or reserved for a process that died before it took it, would
+//! otherwise become free unnoticed, with waiters in the queue. Only the last release of each lock is sent again.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::serve::Due;
-use super::table::{LockTable, lock};
+use super::services::Due;
 use crate::clock::Moment;
 use crate::engine::timers::{Slot, Timers};
 use crate::name::{BuildStoredHasher, StoredName};
 use crate::shrink::shrink;
 use crate::store::owner::Owner;
 
-impl LockTable {
-    /// Sends the releases that are due to be repeated.
-    pub(super) fn repeat_releases(self: &Arc<Self>) {
-        for owner in self.repeats.due(self) {
-            let table = self.clone();
-            self.background().spawn(async move { table.release_once(owner).await });
-        }
-    }
-
-    /// Releases a token once: if this fails, the lock expires by itself.
-    pub(super) async fn release_once(self: &Arc<Self>, owner: Arc<Owner>) {
-        let limit = self.clock().now().after(self.command_timeout);
-        if let Ok(freed) = self.store.clone().release(owner.clone(), None, limit).await {
-            self.freed(&owner, None, &freed);
-        }
-    }
-}
-
-/// The releases of one manager that are to be repeated.
+/// The releases of one manager that are to be sent again.
 #[derive(Default)]
-pub(super) struct Repeats {
-    /// The last release of each lock, and when to repeat it.
-    notes: Mutex<Notes>,
-}
+pub(super) struct Rechecks(Mutex<Agenda>);
 
+/// The last release of each lock, and when it is due.
 #[derive(Default)]
-struct Notes {
-    of: HashMap<StoredName, Place, BuildStoredHasher>,
+struct Agenda {
+    of_lock: HashMap<StoredName, Key, BuildStoredHasher>,
     /// By the time they are due.
-    in_order: BTreeMap<Place, Arc<Owner>>,
+    in_order: BTreeMap<Key, Arc<Owner>>,
     added: u64,
     /// When the engine looks at them next.
     planned: Option<Slot>,
 }
 
-/// When it is due, and a number to distinguish those that are due at the same time.
-type Place = (Moment, u64);
+/// The time at which one is due, and a number to distinguish those that are due at the same time.
+type Key = (Moment, u64);
 
-impl Notes {
+impl Rechecks {
+    /// Has the release of a token sent again at a moment.
+    pub(super) fn add(&self, owner: &Arc<Owner>, at: Moment, timers: &Timers<Due>) {
+        let mut agenda = self.agenda();
+        if agenda.planned.is_none_or(|planned| at < planned.at()) {
+            agenda.plan(Some(at), timers);
+        }
+        agenda.add(owner, at);
+    }
+
+    /// Takes out the tokens whose release is due, and plans the next look.
+    pub(super) fn take_due(&self, now: Moment, timers: &Timers<Due>) -> Vec<Arc<Owner>> {
+        let mut agenda = self.agenda();
+        let due = agenda.take_due(now);
+        let next = agenda.next();
+        agenda.plan(next, timers);
+        due
+    }
+
+    fn agenda(&self) -> MutexGuard<'_, Agenda> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Agenda {
     fn plan(&mut self, at: Option<Moment>, timers: &Timers<Due>) {
-        let slot = at.map(|at| timers.insert(at, Due::Repeat));
+        let slot = at.map(|at| timers.insert(at, Due::Recheck));
         if let Some(old) = std::mem::replace(&mut self.planned, slot) {
             timers.remove(old);
         }
@@ -63,54 +65,30 @@ impl Notes {
 
     fn add(&mut self, owner: &Arc<Owner>, at: Moment) {
         self.added += 1;
-        let place = (at, self.added);
-        let before = match self.of.get_mut(owner.lock.stored()) {
-            Some(note) => Some(std::mem::replace(note, place)),
-            None => self.of.insert(owner.lock.stored().clone(), place),
+        let key = (at, self.added);
+        let before = match self.of_lock.get_mut(owner.lock.stored()) {
+            Some(known) => Some(std::mem::replace(known, key)),
+            None => self.of_lock.insert(owner.lock.stored().clone(), key),
         };
         if let Some(before) = before {
             self.in_order.remove(&before);
         }
-        self.in_order.insert(place, owner.clone());
+        self.in_order.insert(key, owner.clone());
     }
 
     fn take_due(&mut self, now: Moment) -> Vec<Arc<Owner>> {
         let mut due = Vec::new();
         while let Some(first) = self.in_order.first_entry().filter(|first| first.key().0 <= now) {
             let owner = first.remove();
-            self.of.remove(owner.lock.stored());
+            self.of_lock.remove(owner.lock.stored());
             due.push(owner);
         }
-        shrink(&mut self.of);
+        shrink(&mut self.of_lock);
         due
     }
 
     fn next(&self) -> Option<Moment> {
         self.in_order.first_key_value().map(|((at, _), _)| *at)
-    }
-}
-
-impl Repeats {
-    pub(super) fn note(&self, owner: &Arc<Owner>, at: Moment, table: &LockTable) {
-        let mut notes = self.notes();
-        if notes.planned.is_none_or(|planned| at < planned.at()) {
-            notes.plan(Some(at), table.timers());
-        }
-        notes.add(owner, at);
-    }
-
-    /// Takes out what is due.
-    fn due(&self, table: &LockTable) -> Vec<Arc<Owner>> {
-        let now = table.clock().now();
-        let mut notes = self.notes();
-        let due = notes.take_due(now);
-        let next = notes.next();
-        notes.plan(next, table.timers());
-        due
-    }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        lock(&self.notes)
     }
 }
 
@@ -133,34 +111,34 @@ mod tests {
     fn f30_a_note_costs_the_same_however_many_there_are() {
         const MANY: u64 = 100_000;
         let namespace = Namespace::new("").expect("no prefix");
-        let mut notes = Notes::default();
+        let mut agenda = Agenda::default();
         for n in 0..MANY {
-            notes.add(&owner(&namespace, &n.to_string()), Moment::from_nanos(n));
+            agenda.add(&owner(&namespace, &n.to_string()), Moment::from_nanos(n));
         }
         let begun = Instant::now();
         for n in 0..MANY {
-            assert_eq!(notes.next(), Some(Moment::from_nanos(n)));
-            assert_eq!(notes.take_due(Moment::from_nanos(n)).len(), 1);
+            assert_eq!(agenda.next(), Some(Moment::from_nanos(n)));
+            assert_eq!(agenda.take_due(Moment::from_nanos(n)).len(), 1);
             // About a second in a debug build; looking through all of them each time takes many minutes.
             assert!(begun.elapsed().as_secs() < 60, "{n} of {MANY}");
         }
-        assert!(notes.next().is_none());
+        assert!(agenda.next().is_none());
     }
 
     #[test]
-    fn the_last_release_of_a_lock_is_the_one_to_repeat() {
+    fn the_last_release_of_a_lock_is_the_one_to_send_again() {
         let namespace = Namespace::new("").expect("no prefix");
         let at = Moment::from_nanos;
-        let mut notes = Notes::default();
+        let mut agenda = Agenda::default();
         let (first, last, other) =
             (owner(&namespace, "a"), owner(&namespace, "a"), owner(&namespace, "b"));
-        notes.add(&first, at(5));
-        notes.add(&other, at(6));
-        notes.add(&last, at(7));
-        assert_eq!(notes.next(), Some(at(6)));
-        assert!(notes.take_due(at(5)).is_empty());
-        let due = notes.take_due(at(9));
+        agenda.add(&first, at(5));
+        agenda.add(&other, at(6));
+        agenda.add(&last, at(7));
+        assert_eq!(agenda.next(), Some(at(6)));
+        assert!(agenda.take_due(at(5)).is_empty());
+        let due = agenda.take_due(at(9));
         assert!(due.len() == 2 && Arc::ptr_eq(&due[0], &other) && Arc::ptr_eq(&due[1], &last));
-        assert!(notes.next().is_none() && notes.take_due(at(9)).is_empty());
+        assert!(agenda.next().is_none() && agenda.take_due(at(9)).is_empty());
     }
 }

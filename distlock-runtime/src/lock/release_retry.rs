@@ -1,22 +1,21 @@
 //! Retries releases until they are confirmed, or until the lock, or a place in the queue, has expired by
-//! itself.
-//! See [`release`](super::release) for which those are.
+//! itself. [`release`](super::release) says which releases those are.
 //!
-//! There may be thousands of them when a server is in trouble, and it must not be pressed then. So
-//! all that go over one connection have one back-off: after each pause a few are tried, not always
-//! the same, and as soon as one is confirmed the others follow.
+//! There may be thousands of them when a server is in trouble, and they must not add to its load then. So all
+//! that go over one connection have one back-off: after each pause a few are tried, not always the same, and as
+//! soon as one is confirmed the others follow.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::table::{LockTable, lock};
+use super::services::Services;
 use crate::clock::Moment;
 use crate::engine::Unfinished;
 use crate::error::{BackendKind, IntoLockError};
@@ -29,13 +28,13 @@ use crate::store::{Fault, Freed, Op};
 /// The pause after a release has failed; doubled up to a second while none is confirmed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// So many are tried after a pause, and up to so many at once when all is well.
+/// How many are tried after a pause, and how many at most at once when all is well.
 const FEW: usize = 4;
 const MANY: usize = 256;
 /// How long one try waits for a connection once the lock would have expired by itself.
 const LATE_TRY: Duration = Duration::from_secs(1);
 
-/// The releases that are not confirmed, of one manager.
+/// The releases of one manager that are not confirmed.
 #[derive(Default)]
 pub(crate) struct Retries {
     /// By connection.
@@ -49,34 +48,63 @@ pub(super) struct Unconfirmed {
     due: Option<Moment>,
     /// How many of the repeats are over.
     repeats: usize,
-    /// Counts it as long as it is not done.
+    /// Counts it until it is done.
     _unfinished: Unfinished,
 }
 
+/// What a try means for its release.
+enum Verdict {
+    Done(Freed),
+    /// It is tried again as soon as others go through.
+    Again,
+    /// It is tried again, but not before this time has passed.
+    Later(Duration),
+}
+
+/// A release that is done with.
+pub(super) struct Confirmed {
+    pub(super) owner: Arc<Owner>,
+    /// For how long the lock is still kept.
+    pub(super) keep: Option<Duration>,
+    pub(super) freed: Freed,
+    _unfinished: Unfinished,
+}
+
+/// What became of a release that was handed in.
+pub(super) enum Retried {
+    /// It needs no other try.
+    Done(Confirmed),
+    /// The task of its connection tries it again.
+    Joined,
+    /// It is the first one of its connection: have a task take what this confirms.
+    Starts(Arc<Lane>),
+}
+
 impl Unconfirmed {
-    pub(crate) fn new(owner: Arc<Owner>, due: Option<Moment>, unfinished: Unfinished) -> Self {
+    pub(super) fn new(owner: Arc<Owner>, due: Option<Moment>, unfinished: Unfinished) -> Self {
         Self { owner, due, repeats: 0, _unfinished: unfinished }
     }
 
-    fn try_again(&self, table: &LockTable) -> Op<Freed> {
-        let now = table.clock().now();
+    fn try_again(&self, services: &Services) -> Op<Freed> {
+        let Services { store, clock, observers, .. } = services;
+        let now = clock.now();
         let left = self.due.map(|due| due.since(now));
         let keep = left.filter(|left| !left.is_zero());
         let limit = self.owner.expired_by().after(FIRST_PAUSE).max(now.after(LATE_TRY));
-        let op = table.store().clone().release(self.owner.clone(), keep, limit);
-        table.observers().timed(Verb::Release, (table.clock(), now), op)
+        let op = store.clone().release(self.owner.clone(), keep, limit);
+        observers.timed(Verb::Release, (*clock, now), op)
     }
 
-    /// What becomes of it, after a try that came to `result`.
-    fn judge(&mut self, result: Result<Freed, Fault>, now: Moment, table: &LockTable) -> Verdict {
+    /// Decides what happens to it after a try.
+    fn judge(&mut self, result: Result<Freed, Fault>, now: Moment, services: &Services) -> Verdict {
         match result {
             Ok(freed) if freed.settled => Verdict::Done(freed),
             Ok(freed) => self.repeat().unwrap_or(Verdict::Done(freed)),
-            Err(fault) => self.failed(fault, now, table),
+            Err(fault) => self.failed(fault, now, services),
         }
     }
 
-    fn failed(&mut self, fault: Fault, now: Moment, table: &LockTable) -> Verdict {
+    fn failed(&mut self, fault: Fault, now: Moment, services: &Services) -> Verdict {
         let owner = &self.owner;
         let nothing = Verdict::Done(Freed::nothing());
         if !owner.may_be_stored() {
@@ -102,7 +130,7 @@ impl Unconfirmed {
                 return nothing;
             }
             let lock = &self.owner.lock;
-            table.observers().released_late(lock, fault.into_error(Some(lock)), true);
+            services.observers.released_late(lock, fault.into_error(Some(lock)), true);
             nothing
         })
     }
@@ -113,86 +141,69 @@ impl Unconfirmed {
         Some(Verdict::Later(*pause))
     }
 
-    fn done(&self, freed: &Freed, table: &Arc<LockTable>) {
-        let keep = self.due.map(|due| due.since(table.clock().now()));
-        table.freed(&self.owner, keep.filter(|keep| !keep.is_zero()), freed);
+    fn done(self, freed: Freed, services: &Services) -> Confirmed {
+        let Self { owner, due, _unfinished, .. } = self;
+        let keep = due.map(|due| due.since(services.clock.now())).filter(|keep| !keep.is_zero());
+        Confirmed { owner, keep, freed, _unfinished }
     }
-}
-
-enum Verdict {
-    Done(Freed),
-    /// As soon as others go through.
-    Again,
-    /// Not before this time has passed.
-    Later(Duration),
 }
 
 impl Retries {
-    /// Tries a release again whose first try came to `first`, until it is confirmed.
-    pub(super) fn retry_until_confirmed(
+    /// Takes in a release whose first try has ended with `first`.
+    pub(super) fn begin(
         &self,
         mut release: Unconfirmed,
         first: Result<Freed, Fault>,
-        table: &Arc<LockTable>,
-    ) {
-        let lane = match release.judge(first, table.clock().now(), table) {
-            Verdict::Done(freed) => return release.done(&freed, table),
-            Verdict::Again => self.add(release, None, table),
-            Verdict::Later(pause) => self.add(release, Some(Instant::now() + pause), table),
-        };
-        if let Some(lane) = lane {
-            let own = table.clone();
-            table.background().spawn(async move { lane.run(&own).await });
+        services: &Services,
+    ) -> Retried {
+        match release.judge(first, services.clock.now(), services) {
+            Verdict::Done(freed) => Retried::Done(release.done(freed, services)),
+            Verdict::Again => self.add(release, None, services),
+            Verdict::Later(pause) => self.add(release, Some(Instant::now() + pause), services),
         }
     }
 
-    /// The lane, if it has no task yet.
-    fn add(
-        &self,
-        release: Unconfirmed,
-        at: Option<Instant>,
-        table: &LockTable,
-    ) -> Option<Arc<Lane>> {
-        let number = table.store().lane(&release.owner.lock);
+    fn add(&self, release: Unconfirmed, at: Option<Instant>, services: &Services) -> Retried {
+        let number = services.store.lane(&release.owner.lock);
         let lane = self.lanes().entry(number).or_default().clone();
         let starts = {
-            let mut state = lane.state();
-            state.add(release, at);
-            !std::mem::replace(&mut state.runs, true)
+            let mut backlog = lane.backlog();
+            backlog.add(release, at);
+            !std::mem::replace(&mut backlog.runs, true)
         };
         lane.changed.notify_one();
-        starts.then_some(lane)
+        if starts { Retried::Starts(lane) } else { Retried::Joined }
     }
 
     /// Has every release tried now: there is not much time left.
     pub(crate) fn hurry(&self) {
         for lane in self.lanes().values() {
-            let mut state = lane.state();
-            (state.pause, state.paused_until) = (FIRST_PAUSE, None);
+            let mut backlog = lane.backlog();
+            (backlog.pause, backlog.paused_until) = (FIRST_PAUSE, None);
             lane.changed.notify_one();
         }
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<usize, Arc<Lane>>> {
-        lock(&self.lanes)
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The releases that go over one connection.
-struct Lane {
-    state: Mutex<State>,
+pub(super) struct Lane {
+    backlog: Mutex<Backlog>,
     changed: Notify,
 }
 
-struct State {
-    /// There is a task for it.
+struct Backlog {
+    /// Whether there is a task for it.
     runs: bool,
     /// To be tried next; what was tried last is at the end.
     ready: VecDeque<Unconfirmed>,
     later: BinaryHeap<Reverse<Later>>,
     /// How many are tried at once.
     width: usize,
-    /// After the next round in which none goes through.
+    /// The pause after the next round in which none goes through.
     pause: Duration,
     paused_until: Option<Instant>,
 }
@@ -204,7 +215,7 @@ struct Later {
 
 impl Default for Lane {
     fn default() -> Self {
-        let state = State {
+        let backlog = Backlog {
             runs: false,
             ready: VecDeque::new(),
             later: BinaryHeap::new(),
@@ -212,61 +223,60 @@ impl Default for Lane {
             pause: FIRST_PAUSE,
             paused_until: None,
         };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { backlog: Mutex::new(backlog), changed: Notify::new() }
     }
 }
 
 /// What a lane does next.
-enum Next {
+enum Step {
     Round(Vec<Unconfirmed>),
     Pause(Instant),
     End,
 }
 
 impl Lane {
-    async fn run(&self, table: &Arc<LockTable>) {
+    /// Tries its releases again, and returns those that are done with after a round; `None` once there is
+    /// nothing left to try. Call it again until then.
+    pub(super) async fn confirmed(&self, services: &Services) -> Option<Vec<Confirmed>> {
         loop {
-            let next = self.state().next(Instant::now());
-            match next {
-                Next::Round(round) => self.round(round, table).await,
-                Next::Pause(end) => {
+            let step = self.backlog().next(Instant::now());
+            match step {
+                Step::Round(round) => return Some(self.round(round, services).await),
+                Step::Pause(end) => {
                     until(self.changed.notified(), tokio::time::sleep_until(end)).await;
                 }
-                Next::End => return,
+                Step::End => return None,
             }
         }
     }
 
-    async fn round(&self, mut round: Vec<Unconfirmed>, table: &Arc<LockTable>) {
-        let tries = round.iter().map(|release| release.try_again(table)).collect();
+    async fn round(&self, round: Vec<Unconfirmed>, services: &Services) -> Vec<Confirmed> {
+        let tries = round.iter().map(|release| release.try_again(services)).collect();
         let results = all(tries).await;
         let went_through = results.iter().any(Result::is_ok);
         let mut done = Vec::new();
-        {
-            let (now, at) = (table.clock().now(), Instant::now());
-            let mut state = self.state();
-            for (mut release, result) in round.drain(..).zip(results) {
-                match release.judge(result, now, table) {
-                    Verdict::Done(freed) => done.push((release, freed)),
-                    Verdict::Again => state.ready.push_back(release),
-                    Verdict::Later(pause) => {
-                        state.later.push(Reverse(Later { at: at + pause, release }));
-                    }
+        let (now, at) = (services.clock.now(), Instant::now());
+        let mut backlog = self.backlog();
+        for (mut release, result) in round.into_iter().zip(results) {
+            match release.judge(result, now, services) {
+                Verdict::Done(freed) => done.push(release.done(freed, services)),
+                Verdict::Again => backlog.ready.push_back(release),
+                Verdict::Later(pause) => {
+                    backlog.later.push(Reverse(Later { at: at + pause, release }));
                 }
             }
-            state.went(went_through, at);
         }
-        // With the mutex free: what becomes of a lock that is free may come back here.
-        done.iter().for_each(|(release, freed)| release.done(freed, table));
+        backlog.went(went_through, at);
+        done
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    /// One whose try has just failed, or which is to be tried again at a time.
+impl Backlog {
+    /// Adds a release whose try has just failed, or which is to be tried again at a time.
     fn add(&mut self, release: Unconfirmed, at: Option<Instant>) {
         if !self.runs {
             (self.width, self.pause, self.paused_until) = (FEW, FIRST_PAUSE, None);
@@ -282,9 +292,9 @@ impl State {
         }
     }
 
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> Step {
         if let Some(end) = self.paused_until.filter(|end| *end > now) {
-            return Next::Pause(end);
+            return Step::Pause(end);
         }
         self.paused_until = None;
         while self.later.peek().is_some_and(|Reverse(later)| later.at <= now) {
@@ -292,20 +302,20 @@ impl State {
         }
         if !self.ready.is_empty() {
             let width = self.width.min(self.ready.len());
-            return Next::Round(self.ready.drain(..width).collect());
+            return Step::Round(self.ready.drain(..width).collect());
         }
         match self.later.peek() {
-            Some(Reverse(later)) => Next::Pause(later.at),
+            Some(Reverse(later)) => Step::Pause(later.at),
             None => {
-                // The memory that a burst needed is given back.
+                // Give back the memory that a burst has needed.
                 (self.ready, self.later) = Default::default();
                 self.runs = false;
-                Next::End
+                Step::End
             }
         }
     }
 
-    /// A round is over.
+    /// Adapts the back-off after a round: whether one release went `through`.
     fn went(&mut self, through: bool, now: Instant) {
         if through {
             (self.width, self.pause) = ((self.width * 2).min(MANY), FIRST_PAUSE);
@@ -317,7 +327,7 @@ impl State {
     }
 }
 
-/// Releases under way at the same time, sent in order.
+/// Awaits releases that are under way at the same time; they are sent in order.
 async fn all(mut tries: Vec<Op<Freed>>) -> Vec<Result<Freed, Fault>> {
     let mut results: Vec<_> = tries.iter().map(|_| None).collect();
     poll_fn(|cx| {

@@ -4,63 +4,40 @@
 //! its own for its answer: one that takes too long must not be the loss of all leases. A renewal that
 //! fails leaves the lease in doubt: its old deadline stands, and it is tried again inside what is left.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
-use super::core::{Line, Owned, Renew};
+use distlock_core::line::{Line, Owned, Renew};
+use tokio::sync::OwnedMutexGuard;
+
 use super::effects::{Live, renewal};
 use super::lease::Lease;
+use super::services::Services;
 use super::table::LockTable;
 use crate::name::LockName;
 use crate::observe::Verb;
 use crate::shield::shielded;
 use crate::store::{Fault, Renewal, Renewed, Store};
 
-/// So many renewals go out in one pipeline.
+/// How many renewals go out in one pipeline.
 const TOGETHER: usize = 1000;
 
-/// Whose turn it is to renew very many leases, for each part of the store.
-#[derive(Default)]
-pub(super) struct Turns {
-    of_parts: Mutex<HashMap<usize, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-impl Turns {
-    fn of(&self, part: usize) -> Arc<tokio::sync::Mutex<()>> {
-        let mut parts = self.of_parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.entry(part).or_default().clone()
-    }
-}
-
-impl LockTable {
-    /// Sends renewals. On the engine's thread, or wherever a store answers at once.
-    pub(super) fn renew_soon(self: &Arc<Self>, renewals: Vec<Renew<Live>>) {
-        if self.agenda.is_the_engines() {
-            for (part, renewals) in by_part(renewals, &**self.store()) {
-                let table = self.clone();
-                self.background().spawn(async move { renew_all(part, renewals, table).await });
-            }
-            return;
+/// Sends renewals. Call this on the engine's thread, or wherever a store answers at once.
+pub(super) fn send(table: &Arc<LockTable>, renewals: Vec<Renew<Live>>) {
+    let Services { clock, store, observers, background, by_engine, .. } = &table.services;
+    if *by_engine {
+        for (part, renewals) in by_part(renewals, &**store) {
+            background.spawn(renew_all(part, renewals, table.clone()));
         }
-        let sent = (self.clock(), self.clock().now());
-        let op = self.store.clone().renew(sendable(&renewals));
-        let op = self.observers().timed(Verb::Renew, sent, op);
-        let table = self.clone();
-        self.follow(op, move |answer| answered(&renewals, answer, &table));
+        return;
     }
+    let op = store.clone().renew(sendable(&renewals));
+    let op = observers.timed(Verb::Renew, (*clock, clock.now()), op);
+    let own = table.clone();
+    table.services.follow(op, move |answer| answered(&renewals, answer, &own));
 }
 
-/// The lease that has been held for longest, of those whose callers have it.
-fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
-    let oldest = |line: &Line<Live>| {
-        let held = line.held().map(|(_, holder)| &holder.caller);
-        let in_hand = held.filter(|lease| lease.is_in_hand());
-        in_hand.min_by_key(|lease| lease.account().since()).cloned()
-    };
-    table.read(lock, oldest).flatten()
-}
-
-/// Sorts them by the part of the store that keeps their locks: one that is down must not keep the answers
+/// Sorts renewals by the part of the store that keeps their locks: one that is down must not keep the answers
 /// of the others waiting.
 fn by_part(renewals: Vec<Renew<Live>>, store: &dyn Store) -> BTreeMap<usize, Vec<Renew<Live>>> {
     let mut parts = BTreeMap::<usize, Vec<_>>::new();
@@ -71,6 +48,7 @@ fn by_part(renewals: Vec<Renew<Live>>, store: &dyn Store) -> BTreeMap<usize, Vec
 }
 
 async fn renew_all(part: usize, mut renewals: Vec<Renew<Live>>, table: Arc<LockTable>) {
+    let Services { clock, store, observers, .. } = &table.services;
     let many = renewals.len() > TOGETHER;
     if many {
         renewals.sort_by_key(|renewal| renewal.deadline);
@@ -78,9 +56,9 @@ async fn renew_all(part: usize, mut renewals: Vec<Renew<Live>>, table: Arc<LockT
     for together in renewals.chunks(TOGETHER) {
         // One of many waits for the one before, and its time begins when it is sent: a server that
         // needs longer for all of them than for one answers each in time. A few do not wait for others.
-        let turn = if many { Some(table.many_renewals.of(part).lock_owned().await) } else { None };
-        let op = table.store().clone().renew(sendable(together));
-        let op = table.observers().timed(Verb::Renew, (table.clock(), table.clock().now()), op);
+        let turn = if many { Some(turn(part, &table).await) } else { None };
+        let op = store.clone().renew(sendable(together));
+        let op = observers.timed(Verb::Renew, (*clock, clock.now()), op);
         match shielded(op).await {
             Some(answer) => answered(together, answer, &table),
             None => {
@@ -92,6 +70,15 @@ async fn renew_all(part: usize, mut renewals: Vec<Renew<Live>>, table: Arc<LockT
     }
 }
 
+/// Waits until no other task sends very many renewals to that part of the store.
+async fn turn(part: usize, table: &LockTable) -> OwnedMutexGuard<()> {
+    let of_part = {
+        let mut parts = table.renewal_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.entry(part).or_default().clone()
+    };
+    of_part.lock_owned().await
+}
+
 fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Arc<LockTable>) {
     match answer {
         Ok(Renewed { sent, answers }) => {
@@ -99,12 +86,13 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
                 match answer {
                     Ok(owned) => {
                         let is_ours = matches!(owned, Owned::Yes { .. });
-                        table.change_known(&renew.token.lock, |line, turn| {
-                            line.renewed(renew, sent, Ok(owned), table.clock().now(), turn);
+                        table.change_known(&renew.token.lock, |line, effects| {
+                            let now = table.services.clock.now();
+                            line.renewed(renew, sent, Ok(owned), now, effects);
                         });
                         if is_ours {
                             let lock = &renew.token.lock;
-                            table.observers().renewed(lock);
+                            table.services.observers.renewed(lock);
                             lasts(lock, table);
                         }
                     }
@@ -119,21 +107,32 @@ fn answered(renewals: &[Renew<Live>], answer: Result<Renewed, Fault>, table: &Ar
 }
 
 fn in_doubt(renew: &Renew<Live>, fault: Fault, table: &Arc<LockTable>) {
-    let now = table.clock().now();
-    table.change_known(&renew.token.lock, |line, turn| {
-        line.renewed(renew, now, Err::<Owned, _>(fault.clone()), now, turn);
+    let now = table.services.clock.now();
+    table.change_known(&renew.token.lock, |line, effects| {
+        line.renewed(renew, now, Err::<Owned, _>(fault.clone()), now, effects);
     });
-    table.observers().renew_failed(&renew.token.lock, fault);
+    table.services.observers.renew_failed(&renew.token.lock, fault);
     lasts(&renew.token.lock, table);
 }
 
-/// A lock is still held, whatever became of its renewal.
+/// Reports that a lock is still held, whatever became of its renewal.
 fn lasts(lock: &LockName, table: &LockTable) {
-    if table.observers().has_metrics()
+    let Services { clock, observers, .. } = &table.services;
+    if observers.has_metrics()
         && let Some(oldest) = oldest_hold(lock, table)
     {
-        table.observers().lasts(oldest.account(), table.clock().now());
+        observers.lasts(&oldest.account, clock.now());
     }
+}
+
+/// Returns the lease that has been held for longest, of those whose callers have it.
+fn oldest_hold(lock: &LockName, table: &LockTable) -> Option<Arc<Lease>> {
+    let oldest = |line: &Line<Live>| {
+        let held = line.held().map(|(_, holder)| &holder.caller);
+        let in_hand = held.filter(|lease| lease.is_in_hand());
+        in_hand.min_by_key(|lease| lease.account.since()).cloned()
+    };
+    table.read(lock.stored(), oldest).flatten()
 }
 
 fn sendable(renewals: &[Renew<Live>]) -> Vec<Renewal> {

@@ -7,74 +7,73 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::core::Loss;
+use distlock_core::line::Loss;
+use distlock_core::store::term::SHORTEST_TTL;
+
 use super::table::LockTable;
 use crate::name::StoredName;
 use crate::shield::shielded;
 use crate::store::{Message, Owned, Renewal};
 use crate::token::Token;
-use distlock_core::store::term::SHORTEST_TTL;
 
-/// After a round, before the next one.
+/// The pause between two rounds of checks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Messages beyond that are ignored: the next renewal finds out.
+/// Messages beyond that number are ignored: the next renewal finds out.
 const MOST: usize = 1000;
 
 /// Tokens whose lock may have been taken away.
 #[derive(Default)]
-pub(super) struct ForceReleased(Mutex<Notes>);
+pub(super) struct Revoked(Mutex<Unchecked>);
 
 #[derive(Default)]
-struct Notes {
+struct Unchecked {
     tokens: HashMap<String, StoredName>,
-    /// There is a task that checks them.
+    /// Whether there is a task that checks them.
     runs: bool,
 }
 
-impl ForceReleased {
-    /// True if a task has to be started that checks it.
-    fn note(&self, message: Message<'_>) -> bool {
-        let mut notes = self.notes();
-        if notes.tokens.len() < MOST && !notes.tokens.contains_key(message.token) {
-            notes.tokens.insert(message.token.to_owned(), message.stored.clone());
-        }
-        !std::mem::replace(&mut notes.runs, true)
-    }
-
-    /// What was noted since; if nothing was, the next note has to start a task again.
-    fn take(&self) -> HashMap<String, StoredName> {
-        let mut notes = self.notes();
-        notes.runs = !notes.tokens.is_empty();
-        std::mem::take(&mut notes.tokens)
-    }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LockTable {
-    /// A message says that the lock of this token was taken away.
-    pub(super) fn look_into(self: &Arc<Self>, message: Message<'_>) {
+impl Revoked {
+    /// Checks a message which says that the lock of a token was taken away.
+    pub(super) fn look_into(self: &Arc<Self>, table: &Arc<LockTable>, message: Message<'_>) {
         let process = Token::parse(message.token).map(|token| token.process);
-        if process != Some(self.process()) || !self.force_released.note(message) {
+        if process != Some(table.process()) || !self.note(message) {
             return;
         }
-        let table = self.clone();
-        self.background().spawn(async move {
+        let (revoked, own) = (self.clone(), table.clone());
+        table.services.background.spawn(async move {
             loop {
-                let tokens = table.force_released.take();
+                let tokens = revoked.take();
                 if tokens.is_empty() {
                     return;
                 }
-                shielded(check(&table, &tokens)).await;
+                shielded(check(&own, &tokens)).await;
                 tokio::time::sleep(PAUSE).await;
             }
         });
     }
+
+    /// Notes a token. Returns whether a task must be started that checks it.
+    fn note(&self, message: Message<'_>) -> bool {
+        let mut unchecked = self.unchecked();
+        if unchecked.tokens.len() < MOST && !unchecked.tokens.contains_key(message.token) {
+            unchecked.tokens.insert(message.token.to_owned(), message.stored.clone());
+        }
+        !std::mem::replace(&mut unchecked.runs, true)
+    }
+
+    /// Takes the tokens that were noted since. If there are none, the next note must start a task again.
+    fn take(&self) -> HashMap<String, StoredName> {
+        let mut unchecked = self.unchecked();
+        unchecked.runs = !unchecked.tokens.is_empty();
+        std::mem::take(&mut unchecked.tokens)
+    }
+
+    fn unchecked(&self) -> MutexGuard<'_, Unchecked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Asks the store whose the locks are.
+/// Asks the store who owns the locks.
 async fn check(table: &Arc<LockTable>, tokens: &HashMap<String, StoredName>) {
     let owners = tokens.iter().filter_map(|(token, stored)| table.owner_of(stored, token));
     // No lease is shorter: this extends nothing.
@@ -83,7 +82,7 @@ async fn check(table: &Arc<LockTable>, tokens: &HashMap<String, StoredName>) {
     if renewals.is_empty() {
         return;
     }
-    let Ok(renewed) = table.store().clone().renew(renewals.clone()).await else {
+    let Ok(renewed) = table.services.store.clone().renew(renewals.clone()).await else {
         // The next renewal finds out.
         return;
     };

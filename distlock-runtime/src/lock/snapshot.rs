@@ -1,14 +1,14 @@
-//! What this process holds and waits for, for others that ask (R15) and for its own manager. It looks, and
-//! changes nothing.
+//! What this process holds and waits for, for others that ask (R15) and for its own manager. It changes
+//! nothing.
 
 use std::sync::Arc;
 
-use super::core::{Batch, Line, Stage};
+use distlock_core::line::{Batch, Line, Stage};
+
 use super::effects::Live;
-use super::lease::Lease;
+use super::services::Services;
 use super::table::{LockTable, SHARDS};
 use crate::clock::{Clock, Moment};
-use crate::itself::Itself;
 use crate::name::StoredName;
 use crate::peers::{Asker, HeldLock, LONGEST_MESSAGE, ReportWriter, Subject, WaitingCalls};
 use crate::process::Process;
@@ -17,24 +17,19 @@ use crate::store::owner::Owner;
 use crate::token::Token;
 
 impl LockTable {
-    /// What other processes may learn of this one.
-    pub(crate) fn itself(&self) -> Option<&Itself> {
-        self.itself.as_ref()
-    }
-
-    /// What this process has of one lock: its leases, and the places at which calls of it wait, in order.
+    /// Returns what this process has of one lock: its leases, and the places at which calls of it wait, in order.
     pub(crate) fn has(&self, stored: &StoredName) -> (Vec<HeldLock>, Vec<WaitingCalls>) {
-        let now = self.clock().now();
+        let now = self.services.clock.now();
         let both = |line: &Line<Live>| (held(line, now).collect(), places(line, now).collect());
-        self.read_stored(stored, both).unwrap_or_default()
+        self.read(stored, both).unwrap_or_default()
     }
 
-    /// R15: a process asks, under this prefix. Questions are answered on the engine's thread, once a second.
+    /// Answers a process that asks under this prefix: on the engine's thread, once a second. // R15
     pub(super) fn asked(self: &Arc<Self>, prefix: &str, question: &str) {
         let now = Clock::Boottime.now();
         let Some(pause) = self.answers.asked(prefix, question, now) else { return };
         let table = self.clone();
-        self.background().spawn(async move {
+        self.services.background.spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
@@ -48,7 +43,7 @@ impl LockTable {
         let longest = LONGEST_MESSAGE / askers.len().max(1);
         let mut letters = Vec::with_capacity(askers.len());
         for asker in askers {
-            let account = match &self.itself {
+            let account = match &self.services.itself {
                 Some(itself) => self.account(&itself.process(), &asker, longest).await,
                 // At once, so that the other process does not wait for it.
                 None => "{}".to_owned(),
@@ -56,19 +51,20 @@ impl LockTable {
             let text = format!("a {} {account}", asker.nonces.join(","));
             letters.push(Letter { prefix: asker.prefix, to: asker.process, text });
         }
-        let limit = self.clock().now().after(self.command_timeout);
-        // If this fails, the askers go without an answer.
-        let _ = self.store().clone().tell(letters, limit).await;
+        let Services { clock, store, command_timeout, .. } = &self.services;
+        let limit = clock.now().after(*command_timeout);
+        // If this fails, the askers get no answer.
+        let _ = store.clone().tell(letters, limit).await;
     }
 
-    /// What this process has under the asker's prefix, what it asked about first.
+    /// Writes down what this process has under the asker's prefix, beginning with what it asked about.
     async fn account(&self, process: &Process, asker: &Asker, longest: usize) -> String {
         let longest =
             longest.saturating_sub(asker.nonces.iter().map(|nonce| nonce.len() + 1).sum());
         let mut writer = ReportWriter::new(process, longest);
-        let now = self.clock().now();
+        let now = self.services.clock.now();
         if let Subject::Watch(_) = asker.subject {
-            let tally = self.observers().tally();
+            let tally = self.services.observers.tally();
             tally.watched(now);
             let (counted, calls) = tally.counted(&asker.prefix, now);
             writer.counted(counted, calls);
@@ -76,7 +72,7 @@ impl LockTable {
         let is_asked = |stored: &str| asker.subject.locks().iter().any(|asked| asked == stored);
         for stored in asker.subject.locks() {
             let stored = StoredName::new(stored.clone());
-            self.read_stored(&stored, |line| write(line, now, &mut writer));
+            self.read(&stored, |line| write(line, now, &mut writer));
         }
         for shard in 0..SHARDS {
             self.read_shard(shard, |lock, line| {
@@ -108,7 +104,7 @@ fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
             lease: lease(token),
             name: lock.name().to_owned(),
             template: lock.template().map(str::to_owned),
-            age: now.since(holder.caller.account().since()),
+            age: now.since(holder.caller.account.since()),
             fencing_token: holder.fencing_token,
         }
     })
@@ -117,7 +113,7 @@ fn held(line: &Line<Live>, now: Moment) -> impl Iterator<Item = HeldLock> {
 fn places(line: &Line<Live>, now: Moment) -> impl Iterator<Item = WaitingCalls> {
     line.batches().filter_map(move |batch| {
         let (seat, request) = batch.waiters.iter().next()?;
-        let lock = &Lease::name(seat);
+        let lock = &seat.lock;
         Some(WaitingCalls {
             stored: lock.stored().to_string(),
             lease: lease(token(batch)),
@@ -129,7 +125,7 @@ fn places(line: &Line<Live>, now: Moment) -> impl Iterator<Item = WaitingCalls> 
     })
 }
 
-/// The token under which a batch stands at the store.
+/// Returns the token under which a batch stands at the store.
 fn token(batch: &Batch<Live>) -> &Owner {
     match &batch.stage {
         Stage::Leading { token, .. } => token,

@@ -11,11 +11,11 @@ use super::backing::LetGo;
 use crate::builder::LockManagerBuilder;
 use crate::error::LockError;
 use crate::limit::Limit;
+use crate::lock::messages::interrupted;
 use crate::lock::table::LockTable;
 use crate::manager::LockManager;
 use crate::name::LockName;
 use crate::options::LockMode;
-use crate::store::Notification;
 use crate::store::owner::Owner;
 
 /// Names the server.
@@ -90,7 +90,7 @@ impl Real {
     pub(super) fn interrupt(&self) {
         let tables: Vec<_> = self.known().tables.iter().filter_map(Weak::upgrade).collect();
         for table in tables {
-            table.on_notification(Notification::Interrupted);
+            interrupted(&table, |_| true);
         }
     }
 

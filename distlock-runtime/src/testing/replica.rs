@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use distlock_core::line::Loss;
+
 use super::backing::Backing;
 use super::condition::Condition;
 use super::faults::State;
-use crate::lock::core::Loss;
 use crate::manager::LockManager;
 use crate::name::StoredName;
 
@@ -134,10 +135,10 @@ impl Replica {
         self.backing.bury(process);
         let table = &self.manager.locks().table;
         for lock in table.locks() {
-            let owners =
-                table.read(&lock, |line| line.held().map(|(owner, _)| owner.clone()).collect());
-            let owners: Vec<_> = owners.unwrap_or_default();
-            for owner in owners {
+            let held = table.read(lock.stored(), |line| {
+                line.held().map(|(owner, _)| owner.clone()).collect::<Vec<_>>()
+            });
+            for owner in held.unwrap_or_default() {
                 table.taken_away(&owner, Loss::Expired);
             }
         }
