@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::block_on::block_on;
 use crate::error::LockError;
-use crate::home::RefuseFork;
 use crate::key::LockKey;
 use crate::lock::acquire::{Ask, Call};
 use crate::lock::guard::LockGuard;
@@ -578,12 +577,7 @@ impl LockRequest {
     #[inline(never)] // Inlined, it would be a part of every function that runs a body under a lock.
     fn begin(self) -> Result<Call, LockError> {
         let (manager, ask) = self.resolve().map_err(|unusable| unusable.refused())?;
-        let locks = manager.into_locks();
-        let table = &locks.table;
-        let asked = table.clock().now();
-        // Before anything that takes a mutex: see `home`.
-        table.home().check_at(table.clock(), asked)?;
-        Call::new(locks, ask, asked)
+        Call::new(manager.into_locks(), ask)
     }
 
     /// Fills in the manager's defaults, and checks the result.

@@ -27,8 +27,8 @@ use super::outage;
 use super::services::Services;
 use super::try_acquire::{Settled, Try};
 use super::waiter::Waiting;
-use crate::clock::Moment;
 use crate::error::{BackendKind, IntoLockError, LockError};
+use crate::home::RefuseFork;
 use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
 use crate::one_or_many::OneOrMany;
@@ -82,12 +82,15 @@ impl Reported {
 }
 
 impl Call {
-    /// Makes a call that begins at `asked`, in a poll of its caller's.
+    /// Makes a call that begins now, in a poll of its caller's.
     #[inline(always)]
-    pub(crate) fn new(locks: Arc<Locks>, ask: Ask, asked: Moment) -> Result<Self, LockError> {
+    pub(crate) fn new(locks: Arc<Locks>, ask: Ask) -> Result<Self, LockError> {
         let Ask { wanted, options } = ask;
         let Resolved { term, wait, on_lost, reentrant, max_waiters, release, limit } = options;
         let services = &locks.table.services;
+        let asked = services.clock.now();
+        // Before anything that takes a mutex: see `home`.
+        services.home.check_at(services.clock, asked)?;
         let command_timeout = locks.settings.command_timeout;
         let answer_by = asked.after(wait.max(command_timeout));
         let (open, joined) = match hold::is_nested() {
