@@ -1,39 +1,45 @@
-//! How a failed lock becomes the return value of the function it guards.
+//! The return types of locked functions: how a failed lock becomes the value that the function returns.
 //!
-//! Traits decide, not the spelling of the return type, so that aliases of `Result` work.
+//! Traits decide about a type, and not its spelling, so that aliases of `Result` work.
 
 use std::io::{self, Write};
 
 use crate::error::LockError;
 use crate::observe;
 
-/// The return type of a locked function: it can say that the lock was not taken, or was lost.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be made from a `distlock::LockError`",
-    label = "a locked function must be able to return a `LockError`",
-    note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
-)]
-#[cfg_attr(
-    feature = "axum",
-    diagnostic::on_unimplemented(
-        note = "a handler of axum says `-> impl IntoResponse`: then the error is its response"
-    )
-)]
-#[cfg_attr(
-    feature = "actix",
-    diagnostic::on_unimplemented(
-        note = "a handler of actix-web says `-> impl Responder`: then the error is its response"
-    )
-)]
-#[cfg_attr(
-    not(any(feature = "axum", feature = "actix")),
-    diagnostic::on_unimplemented(
-        note = "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock"
-    )
-)]
-pub trait FromLockError {
-    /// What the function returns instead of its body's value.
-    fn from_lock_error(error: LockError) -> Self;
+/// Declares a trait, and adds notes about the features that are on to the compiler's message for a type without it.
+macro_rules! with_notes {
+    (
+        axum: $axum:literal, actix: $actix:literal, neither: $neither:literal,
+        $(#[$attribute:meta])*
+        pub trait $name:ident { $($body:tt)* }
+    ) => {
+        $(#[$attribute])*
+        #[cfg_attr(feature = "axum", diagnostic::on_unimplemented(note = $axum))]
+        #[cfg_attr(feature = "actix", diagnostic::on_unimplemented(note = $actix))]
+        #[cfg_attr(
+            not(any(feature = "axum", feature = "actix")),
+            diagnostic::on_unimplemented(note = $neither)
+        )]
+        pub trait $name { $($body)* }
+    };
+}
+
+with_notes! {
+    axum: "a handler of axum says `-> impl IntoResponse`: then the error is its response",
+    actix: "a handler of actix-web says `-> impl Responder`: then the error is its response",
+    neither: "axum's `Response` and actix-web's `HttpResponse` will do with the feature `axum` or `actix` of distlock",
+
+    /// A return type of a locked function. It can report that the lock was not taken, or was lost.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be made from a `distlock::LockError`",
+        label = "a locked function must be able to return a `LockError`",
+        note = "return a `Result` whose error is `From<distlock::LockError>`, or say what to return instead with `on_fail = |error| …`"
+    )]
+    pub trait FromLockError {
+        /// Makes the value that the function returns instead of its body's.
+        fn from_lock_error(error: LockError) -> Self;
+    }
 }
 
 impl<T, E: LockFailure> FromLockError for Result<T, E> {
@@ -42,31 +48,21 @@ impl<T, E: LockFailure> FromLockError for Result<T, E> {
     }
 }
 
-/// The error of a locked function's `Result`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be made from a `distlock::LockError`",
-    label = "the error of a locked function must be `From<distlock::LockError>`",
-    note = "make it with `map_err = |error| …`; or, for a type of your own, write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`"
-)]
-#[cfg_attr(
-    feature = "axum",
-    diagnostic::on_unimplemented(
-        note = "of axum's types `StatusCode`, `(StatusCode, String)` and `axum::response::ErrorResponse` will do"
-    )
-)]
-#[cfg_attr(
-    feature = "actix",
-    diagnostic::on_unimplemented(note = "of actix-web's types `actix_web::Error` will do")
-)]
-#[cfg_attr(
-    not(any(feature = "axum", feature = "actix")),
-    diagnostic::on_unimplemented(
-        note = "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock"
-    )
-)]
-pub trait LockFailure {
-    /// The error, as the function returns it.
-    fn from_failure(error: LockError) -> Self;
+with_notes! {
+    axum: "of axum's types `StatusCode`, `(StatusCode, String)` and `axum::response::ErrorResponse` will do",
+    actix: "of actix-web's types `actix_web::Error` will do",
+    neither: "axum's `StatusCode` and actix-web's `Error` will do with the feature `axum` or `actix` of distlock",
+
+    /// The error of a locked function's `Result`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be made from a `distlock::LockError`",
+        label = "the error of a locked function must be `From<distlock::LockError>`",
+        note = "make it with `map_err = |error| …`; or, for a type of your own, write `impl From<distlock::LockError> for {Self}`, or with thiserror a variant `Lock(#[from] distlock::LockError)`"
+    )]
+    pub trait LockFailure {
+        /// Makes the error that the function returns.
+        fn from_failure(error: LockError) -> Self;
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -76,18 +72,17 @@ impl<E: From<LockError>> LockFailure for E {
     }
 }
 
-/// What `map_err` is for: a `Result`.
+/// A return type for which `map_err` makes the error: a `Result`.
 #[diagnostic::on_unimplemented(
     message = "`map_err` makes the error of a `Result`, and `{Self}` is none",
     label = "not a `Result`",
     note = "for other types say what to return with `on_fail = |error| …`"
 )]
 pub trait IsResult {
-    /// Its error.
+    /// The error of the `Result`.
     type Error;
 
-    /// The result of `map_err = function`. Without this call a closure would not know what it is
-    /// given.
+    /// Returns the result of `map_err = function`. The call fixes the type of a closure's argument.
     fn map_err<F: FnOnce(LockError) -> Self::Error>(function: F, error: LockError) -> Self;
 }
 
@@ -99,14 +94,14 @@ impl<T, E> IsResult for Result<T, E> {
     }
 }
 
-/// What `on_fail = skip` returns where the lock is held elsewhere.
+/// A return type with a value for `on_fail = skip`, if the lock is held elsewhere.
 #[diagnostic::on_unimplemented(
     message = "`on_fail = skip` has nothing to return: `{Self}` is not `()`, `Option<T>`, `Result<(), E>` or `Result<Option<T>, E>`",
     label = "there is no value for \"skipped\"",
     note = "return an `Option`, or say what to return with `on_fail = |error| …`"
 )]
 pub trait Skip {
-    /// As if there had been nothing to do.
+    /// Returns the value of a function that had nothing to do.
     fn skip() -> Self;
 }
 
@@ -132,15 +127,15 @@ impl<T, E> Skip for Result<Option<T>, E> {
     }
 }
 
-/// `on_fail = skip` of a function that returns `R`.
+/// The option `on_fail = skip` of a function that returns `R`.
 ///
-/// Errors other than "held elsewhere" are not to be swallowed: where `R` can be made from one,
-/// method resolution finds [`OrReturn`] first, else [`OrLog`].
+/// It swallows no other error than "held elsewhere". If `R` can be made from an error, method resolution finds
+/// [`OrReturn`] first, and otherwise [`OrLog`].
 pub struct Skipping<R> {
     skip: fn() -> R,
 }
 
-/// The start of `on_fail = skip`.
+/// Begins `on_fail = skip`.
 pub fn skipping<R: Skip>() -> Skipping<R> {
     Skipping { skip: R::skip }
 }
@@ -157,9 +152,9 @@ impl<R> Skipping<R> {
     }
 }
 
-/// An error that goes through the return type.
+/// Returns other errors through the return type.
 pub trait OrReturn<R> {
-    /// What the function returns.
+    /// Returns the value of the function.
     fn return_or_log(&self, error: LockError) -> R;
 }
 
@@ -169,15 +164,15 @@ impl<R: FromLockError> OrReturn<R> for Skipping<R> {
     }
 }
 
-/// An error that the return type has no place for.
+/// Logs other errors, because the return type has no place for them.
 pub trait OrLog<R> {
-    /// What the function returns.
+    /// Returns the value of the function.
     fn return_or_log(&self, error: LockError) -> R;
 }
 
 impl<R> OrLog<R> for &Skipping<R> {
     fn return_or_log(&self, error: LockError) -> R {
-        // A program without a log would not hear of a job that never runs.
+        // Without a log, nobody would notice a job that never runs.
         if !tracing::dispatcher::has_been_set() {
             let _ = writeln!(io::stderr(), "distlock: not run: {error}");
         }
