@@ -1,34 +1,49 @@
-//! Templates of keys, filled in: how values are encoded.
+//! The encoding of values in the templates of keys.
 //!
 //! # No two argument lists meet in one key
 //!
-//! A template is literal text with values between it. A value is percent-encoded where it contains the
-//! first character of the text that follows it, so that this character, unencoded, ends the value; and
-//! where it contains `%`, so that a `%` always starts an encoding. From the key alone a reader could
-//! tell where each value ends, and what it was. (`:`, `{`, `}` and control characters are encoded as
-//! well: they structure keys, choose the Redis Cluster slot, or break a line of a log.)
+//! A template is literal text with values between it. Two characters of a value are percent-encoded: the first character
+//! of the text that follows the value, so that this character, unencoded, ends the value; and `%`, so that a `%` always
+//! starts an encoding. From the key alone a reader could tell where each value ends, and what it was. (`:`, `{`, `}` and
+//! control characters are encoded as well: they structure keys, choose the Redis Cluster slot, or break a line of a
+//! log.)
 //!
 //! If the text that separates two values begins with `%`, this `%` is doubled: `{a}%{b}` makes `5%%7`.
 //! Encoding it as `%25` would not help, because the value may end with an encoded `%` itself. No
 //! encoding contains `%%`, so the value ends there. The rest of the text stays as it is written, because
 //! a reader already knows where it begins.
 //!
-//! Values are encoded after they were formatted, widths and fills included: the value writes through its
-//! own `Formatter` into a writer that encodes while a [`Part`] is printing.
+//! Values are encoded after they were formatted, widths and fills included. The value writes through its own `Formatter`
+//! into a writer that encodes while a [`Part`] is printing.
+//!
+//! # No float in a key
+//!
+//! Equal amounts print differently as floats (`0.1 + 0.2` as `0.30000000000000004`, `-0.0` not as `0.0`), so callers that
+//! mean the same amount would take different locks. A precision only makes that rarer.
+//!
+//! Rust cannot express "any type that prints, but not these two". Instead, every value [stands](Stands) in a key as a
+//! `u8`, and a float also as an `i32`, while generated code leaves the choice to an integer literal. For all types but
+//! floats there is one way, so the literal is a `u8`. For a float there are two. Nothing decides between them, so the
+//! literal becomes the default type of an integer, an `i32`, and as such a float is not [`Accepted`]. Unlike a choice by
+//! method call, this also waits for types that are known only later (`let id = text.parse()?; key!("{id}")`).
 
-use std::cell::Cell;
+use std::borrow::Cow;
+use std::cell::{Cell, Ref, RefMut};
 use std::fmt::{self, Write};
 use std::marker::PhantomData;
+use std::num::{Saturating, Wrapping};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::float::{Accepted, Stands};
 use crate::key::{Flaw, LockKey};
 
-/// One template being filled in. Generated code makes it, wraps each value with
+/// A template while it is filled in. Generated code makes it, wraps each value with
 /// [`value`](KeyText::value), and prints the whole with [`key`](KeyText::key).
 pub struct KeyText<'s> {
-    /// For each value, in the order of printing, the character that ends it.
+    /// The character that ends each value, in the order of printing.
     separators: &'s [Option<char>],
-    /// How many values have been printed.
+    /// The number of values that have been printed.
     printed: Cell<usize>,
     /// Set while a value is printing.
     in_value: Cell<bool>,
@@ -37,7 +52,7 @@ pub struct KeyText<'s> {
 }
 
 impl<'s> KeyText<'s> {
-    /// A template with one separator for each time a [`Part`] of it is printed.
+    /// Begins a template, with one separator for each time that a [`Part`] of it is printed.
     pub fn new(separators: &'s [Option<char>]) -> Self {
         Self {
             separators,
@@ -47,13 +62,8 @@ impl<'s> KeyText<'s> {
         }
     }
 
-    /// A value, to be encoded wherever it is printed.
-    #[cfg_attr(not(any(test, feature = "axum", feature = "actix")), allow(dead_code))]
-    pub(crate) fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
-        self.value(value, 0)
-    }
-
-    /// The same of a type that the user chose: `kind` is `0`, and is a `u8` unless that is a float.
+    /// Wraps a value, which is encoded wherever it is printed. `kind` is the literal `0`. It becomes a `u8`, unless the
+    /// value is a float.
     pub fn value<'a, T: Stands<As> + ?Sized, As>(
         &'a self,
         value: &'a T,
@@ -62,8 +72,8 @@ impl<'s> KeyText<'s> {
         Part { value, text: self, kind: PhantomData }
     }
 
-    /// The same for a value whose type is a parameter of the function. If it has no bound, rustc then proposes
-    /// `Display`, and not the [`KeyPart`] that users cannot name.
+    /// Wraps a value whose type is a parameter of the function. If the parameter has no bound, rustc proposes `Display`
+    /// then, and not [`KeyPart`], which users cannot name.
     pub fn parameter<'a, T: Stands<As> + ?Sized, As>(
         &'a self,
         value: &'a T,
@@ -72,7 +82,7 @@ impl<'s> KeyText<'s> {
         Part { value, text: self, kind: PhantomData }
     }
 
-    /// The key, from the template's own `format_args!` over parts of this text.
+    /// Makes the key, from the template's own `format_args!` over parts of this text.
     pub fn key(&self, template: &'static str, arguments: fmt::Arguments<'_>) -> LockKey {
         let mut encoder = Encoder { source: self, out: String::new() };
         let flaw = encoder.write_fmt(arguments).is_err().then_some(Flaw::Display);
@@ -88,7 +98,7 @@ impl<'s> KeyText<'s> {
         result
     }
 
-    /// The character that ends the value being printed.
+    /// Returns the character that ends the value being printed.
     fn separator(&self) -> Option<char> {
         self.separators.get(self.printed.get()).copied().flatten()
     }
@@ -98,7 +108,7 @@ impl<'s> KeyText<'s> {
     }
 }
 
-/// Where a template is printed to.
+/// The writer to which a template is printed.
 struct Encoder<'a> {
     source: &'a KeyText<'a>,
     out: String,
@@ -130,7 +140,7 @@ impl Write for Encoder<'_> {
     }
 }
 
-/// A value that can stand in a key: its `Display` is a stable text.
+/// Implemented by values that can stand in a key: their `Display` is a stable text.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key",
     label = "`{Self}` does not implement `Display`",
@@ -148,17 +158,17 @@ pub trait KeyPart: fmt::Display {}
 #[diagnostic::do_not_recommend]
 impl<T: fmt::Display + ?Sized> KeyPart for T {}
 
-/// A value of a template: prints as the value does, and is encoded while it prints.
+/// A value of a template. It prints as the value does, and is encoded while it prints.
 pub struct Part<'a, T: ?Sized, As = u8, Of = Concrete> {
     value: &'a T,
     text: &'a KeyText<'a>,
     kind: PhantomData<(As, Of)>,
 }
 
-/// The value's type is written out, as far as the attribute can see.
+/// Marks a value whose type is written out, as far as the attribute can see.
 pub struct Concrete;
 
-/// The value's type is a parameter of the function.
+/// Marks a value whose type is a parameter of the function.
 pub struct Parameter;
 
 impl<T: KeyPart + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As> {
@@ -173,7 +183,7 @@ impl<T: fmt::Display + ?Sized, As: Accepted<T>> fmt::Display for Part<'_, T, As,
     }
 }
 
-/// The other formats, each of which the value must have of its own: `{id:x}`.
+/// Implements the other formats, such as `{id:x}`, for values that have them.
 macro_rules! forward {
     ($($format:ident)*) => {$(
         impl<T: fmt::$format + ?Sized, As: Accepted<T>, Of> fmt::$format for Part<'_, T, As, Of> {
@@ -186,11 +196,76 @@ macro_rules! forward {
 
 forward!(LowerHex UpperHex Octal Binary LowerExp UpperExp);
 
+/// Implemented by `f32` and `f64`, and by types that print as one.
+pub trait Float {}
+
+impl Float for f32 {}
+impl Float for f64 {}
+
+macro_rules! prints_as_what_is_in_it {
+    ($($outer:ty),*) => {$(
+        impl<T: Float + ?Sized> Float for $outer {}
+    )*};
+}
+
+prints_as_what_is_in_it!(
+    &T,
+    &mut T,
+    Box<T>,
+    Rc<T>,
+    Arc<T>,
+    Ref<'_, T>,
+    RefMut<'_, T>,
+    MutexGuard<'_, T>,
+    RwLockReadGuard<'_, T>,
+    RwLockWriteGuard<'_, T>
+);
+impl<P: Float> Float for Pin<P> {}
+impl<T: Float> Float for Wrapping<T> {}
+impl<T: Float> Float for Saturating<T> {}
+impl<T: Float + ToOwned> Float for Cow<'_, T> {}
+
+/// A way `As` in which a value can stand in a key. See the [module](self).
+pub trait Stands<As> {}
+
+impl<T: ?Sized> Stands<u8> for T {}
+impl<T: Float + ?Sized> Stands<i32> for T {}
+
+/// Implemented by the ways in which a `T` may stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{T}` cannot be part of a lock key: a float prints differently for equal amounts",
+    label = "a float",
+    note = "lock a whole number of the smallest unit: `key(\"…{{}}\", cents)`"
+)]
+pub trait Accepted<T: ?Sized> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: ?Sized> Accepted<T> for u8 {}
+// With `u8` alone, a literal would always become one.
+#[diagnostic::do_not_recommend]
+impl<T: ?Sized> Accepted<T> for u16 {}
+// For no type that prints. But rustc does not know that before it knows the value's type: for a value whose type is
+// never known it asks for the type, and does not claim that it is a float.
+#[diagnostic::do_not_recommend]
+impl<T: Unprintable + ?Sized> Accepted<T> for i32 {}
+
+/// Implemented by two types, so that rustc assumes neither of them for an unknown type.
+pub trait Unprintable {}
+
+impl Unprintable for () {}
+impl Unprintable for ((),) {}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
 
     use super::*;
+
+    impl KeyText<'_> {
+        fn part<'a, T: ?Sized>(&'a self, value: &'a T) -> Part<'a, T> {
+            self.value(value, 0)
+        }
+    }
 
     const NASTY: [&str; 22] = [
         "", "a", "x-y", "-", "--", ":", "::", "%", "%3A", "%2D", "3A", "2", "D", "{", "}", "{a}",

@@ -14,7 +14,6 @@ mod block_on;
 mod builder;
 mod engine;
 mod error;
-mod float;
 mod global;
 mod home;
 mod integrations;

@@ -13,9 +13,8 @@ use crate::one_or_many::OneOrMany;
 use crate::request::{LockRequest, hold_and_release};
 
 pub use crate::error::LockError;
-pub use crate::float::{Accepted, Float, Stands};
 pub use crate::global::manager as global;
-pub use crate::key_encoding::{KeyPart, KeyText, Part};
+pub use crate::key_encoding::{Accepted, Float, KeyPart, KeyText, Part, Stands};
 pub use crate::lock::guard::LockGuard;
 pub use crate::options::{LockMode, OnLost, Release};
 pub use crate::return_type::{

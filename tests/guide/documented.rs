@@ -13,7 +13,6 @@ const HIDDEN: [&str; 19] = [
     "itself.rs",
     "clock.rs",
     "key_encoding.rs",
-    "float.rs",
     "limit.rs",
     "lock/core/",
     "model.rs",

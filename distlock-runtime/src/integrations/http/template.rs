@@ -139,7 +139,7 @@ impl PathTemplate {
         let parts = self.pieces.iter().filter_map(|piece| match piece {
             TemplatePiece::Text(literal) => Some(FilledPiece::Text(literal)),
             TemplatePiece::Parameter(..) => {
-                values.next().map(|value| FilledPiece::Value(text.part(value.as_str())))
+                values.next().map(|value| FilledPiece::Value(text.value(value.as_str(), 0)))
             }
         });
         let parts: Vec<_> = parts.collect();
