@@ -1,4 +1,4 @@
-//! Waiting for a future on a thread that does nothing else meanwhile.
+//! Blocks a thread until a future is done.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -9,8 +9,8 @@ use std::thread;
 
 use tokio::runtime::Handle;
 
-/// Blocks this thread until `future` is done. It may be one of a runtime: the future is polled elsewhere
-/// then, as timers and connections of that runtime stand still while its thread does.
+/// Blocks this thread until `future` is done. On a thread of a runtime the future is polled on another thread, because
+/// timers and connections of the runtime may be frozen while its thread is blocked.
 pub(crate) fn block_on<F>(future: F) -> F::Output
 where
     F: Future<Output: Send> + Send,
@@ -24,8 +24,9 @@ where
     }
 }
 
+/// Polls the future on this thread.
 fn polled_here<F: Future>(future: F) -> F::Output {
-    let signal = Arc::new(Signal::default());
+    let signal = Arc::new(ThreadWaker::default());
     let waker = Waker::from(signal.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -37,14 +38,14 @@ fn polled_here<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Not `thread::park`: its token belongs to the program, which may use it on this thread.
+/// Blocks a thread until it is woken. It does not use `thread::park`, whose token belongs to the program.
 #[derive(Default)]
-struct Signal {
+struct ThreadWaker {
     given: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Signal {
+impl ThreadWaker {
     fn wait(&self) {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_while(given, |given| !*given);
@@ -52,7 +53,7 @@ impl Signal {
     }
 }
 
-impl Wake for Signal {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -1,4 +1,4 @@
-//! The process-wide manager, and the one a task uses instead.
+//! The process-wide manager, and the manager that one task uses in its place.
 
 use std::future::Future;
 
@@ -13,7 +13,7 @@ tokio::task_local! {
     static OF_TASK: LockManager;
 }
 
-/// Sets the process-wide manager: the one that the attribute uses where no `manager` is named.
+/// Sets the process-wide manager, which the attribute uses if no `manager` is named.
 ///
 /// Call it once, at the start of the program. A library should not: it takes a [`LockManager`] from
 /// its caller, or uses [`manager`].
@@ -31,8 +31,8 @@ tokio::task_local! {
 ///
 /// # Errors
 ///
-/// [`InvalidOption`](LockError::InvalidOption) if there is a process-wide manager already, set here
-/// before or made from `DISTLOCK_URL` on first use: locks may be held there.
+/// [`InvalidOption`](LockError::InvalidOption) if there is a process-wide manager already, set by an earlier call
+/// or made from `DISTLOCK_URL` on first use, because it may hold locks.
 pub fn init(manager: LockManager) -> Result<(), LockError> {
     PROCESS_WIDE.set(manager).map_err(|_| {
         LockError::invalid_option(
@@ -41,11 +41,11 @@ pub fn init(manager: LockManager) -> Result<(), LockError> {
     })
 }
 
-/// The manager that the attribute uses where none is named: the one of the present task
-/// ([`with_manager`]), else the process-wide one ([`init`]). If that was never set, it is made from the
+/// Returns the manager that the attribute uses if none is named: the one of the present task
+/// ([`with_manager`]), or else the process-wide one ([`init`]). If that was never set, it is made from the
 /// environment on first use, without I/O; see [`LockManager::from_env`].
 ///
-/// For code that takes locks by hand with the manager of the program:
+/// It is for code that takes locks by hand with the manager of the program:
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -72,7 +72,7 @@ pub fn manager() -> Result<LockManager, LockError> {
 /// Runs `f` with `manager` in place of the process-wide one, for the present task only. Tasks that `f`
 /// spawns use the process-wide one.
 ///
-/// With it tests that run in parallel have a manager each:
+/// It gives a manager to each of several tests that run in parallel:
 ///
 /// ```
 /// # use distlock_runtime as distlock;

@@ -20,7 +20,7 @@ mod integrations;
 mod itself;
 mod key_encoding;
 mod leader;
-mod limits;
+
 mod lock;
 #[doc(hidden)]
 pub mod macro_support;
@@ -30,6 +30,7 @@ mod namespace;
 pub mod observe;
 mod options;
 mod peers;
+mod ranges;
 mod request;
 mod return_type;
 mod settings;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::error::LockError;
 use crate::limit::Limit;
-use crate::limits::{check_hold, check_ttl};
+use crate::ranges::{check_hold, check_ttl};
 use crate::store::Term;
 
 /// What becomes of a body when its lease is lost: see

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::error::LockError;
-use crate::limits::{check_busy_status, check_timeout};
 use crate::name::Advice;
 use crate::namespace::Namespace;
 use crate::options::{Options, Resolved};
+use crate::ranges::{check_busy_status, check_timeout};
 use distlock_core::credentials::Credentials;
 use distlock_core::tls::TlsOptions;
 

@@ -8,10 +8,10 @@ use ::tonic::{Code, Status};
 
 use crate::error::LockError;
 
-/// By which the clients of gRPC learn when to try again, in milliseconds.
+/// The metadata that tells clients of gRPC when to try again, in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// So that `#[redis_lock]` goes on the methods of a service as they are:
+/// With this conversion, `#[redis_lock]` works on the methods of a service as they are:
 ///
 /// ```
 /// # extern crate distlock_runtime as distlock;
@@ -40,12 +40,12 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// | `Busy` | `ABORTED`, with `grpc-retry-pushback-ms` | may try again, after that time |
 /// | `Lost` | `ABORTED` | may try again, if what was done may be done twice |
 /// | `Backend`, `Closed` | `UNAVAILABLE`, with `grpc-retry-pushback-ms` | may try again, after that time |
-/// | `InvalidKey` | `INVALID_ARGUMENT` | has sent something that cannot be a key |
+/// | `InvalidKey` | `INVALID_ARGUMENT` | has sent values that make no valid key |
 /// | the others | `INTERNAL` | can do nothing |
 ///
 /// The time is the manager's [`retry_after`](crate::LockManagerBuilder::retry_after), with jitter. The message is the
-/// `detail` of an HTTP answer: it names neither the lock nor its key, its lease or the store. The error itself is the
-/// status' source, for interceptors.
+/// `detail` of an HTTP answer. It names neither the lock, its key and its lease, nor the store. The error itself is the
+/// source of the status, for interceptors.
 impl From<LockError> for Status {
     fn from(error: LockError) -> Self {
         let code = match &error {
@@ -58,7 +58,7 @@ impl From<LockError> for Status {
         if let Some(seconds) = error.http_retry_after() {
             let millis = Duration::from_secs(seconds).as_millis();
             let value = MetadataValue::try_from(millis.to_string());
-            // Digits are a value.
+            // Digits are always a valid value.
             value.into_iter().for_each(|value| drop(status.metadata_mut().insert(PUSHBACK, value)));
         }
         status.set_source(Arc::new(error));

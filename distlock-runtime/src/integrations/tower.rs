@@ -1,5 +1,5 @@
-//! A lock around the requests of a tower service whose error can be made from a
-//! [`LockError`]: a client, a worker of a job queue, your own service.
+//! A lock around the requests of a tower service whose error can be made from a [`LockError`]: a client, a worker of a
+//! job queue, your own service.
 
 use std::fmt;
 use std::future::Future;
@@ -58,36 +58,34 @@ use crate::request::LockRequest;
 /// # }
 /// ```
 ///
-/// If the lock cannot be taken the service is not called; the error is `S::Error`, which has to be
-/// `From<LockError>`. If the lease is lost the service's future is dropped at its next await. The lock ends
-/// when that future is done; a response that streams is sent without it.
+/// If the lock cannot be taken, the service is not called. The error is `S::Error`, which has to be
+/// `From<LockError>`. If the lease is lost, the service's future is dropped at its next await. The lock ends
+/// when this future is done; a response that streams is sent without the lock.
 ///
 /// The error of a tonic server and of axum's routes is `Infallible`: they answer every error themselves, so
-/// a failed lock has no way through them. On a method of a tonic service use the attribute, whose
-/// `Result<_, tonic::Status>` works with the feature `tonic`; or put an adapter around the service, whose
-/// error is a `LockError`, and answer that with `Status::from(error).into_http()` outside of this layer.
+/// a failed lock cannot pass through them. On a method of a tonic service use the attribute, whose
+/// `Result<_, tonic::Status>` works with the feature `tonic`. Or put an adapter around the service whose
+/// error is a `LockError`, and answer this with `Status::from(error).into_http()` outside of this layer.
 ///
-/// For routes of axum there is a layer that takes its key from the path: with the feature `axum`,
-/// `distlock::axum::LockLayer`.
+/// For routes of axum, the layer of the feature `axum` takes its key from the path: `distlock::axum::LockLayer`.
 ///
 /// # Cancel safety
 ///
 /// When the caller drops the future, the service's is dropped, and then the lock is freed.
 #[must_use = "a layer does nothing before it is given to a service"]
 pub struct LockLayer<K = Unkeyed> {
-    asks: Asks,
+    requests: RequestFactory,
     key: K,
 }
 
-/// A [`LockLayer`] that does not know yet what to lock: it is a layer once it has a
-/// [`key_fn`](LockLayer::key_fn).
+/// Marks a [`LockLayer`] that has no key yet. Call [`key_fn`](LockLayer::key_fn) before it is given a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Unkeyed(());
 
-/// Makes a key from a request.
+/// A function that makes a key from a request.
 pub struct KeyFn<Req>(Arc<MakeKey<Req>>);
 
-/// Implemented by layers that know what to lock: those with a [`key_fn`](LockLayer::key_fn).
+/// Implemented for layers that have a key: those with a [`key_fn`](LockLayer::key_fn).
 #[diagnostic::on_unimplemented(
     message = "this layer does not say what to lock",
     label = "it has no key",
@@ -97,12 +95,12 @@ pub trait HasKey {
     /// The input of the key function.
     type Request;
 
-    /// The key function.
+    /// Returns the key function.
     #[doc(hidden)]
     fn key_fn(&self) -> KeyFn<Self::Request>;
 }
 
-/// Required for calling `layer`. No type implements it.
+/// Required to call `layer`. No type implements it.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "this layer does not say what to lock",
@@ -121,21 +119,25 @@ impl<Req> HasKey for KeyFn<Req> {
 
 type MakeKey<Req> = dyn Fn(&Req) -> Option<LockKey> + Send + Sync;
 
-/// How a request for a lock is made.
+/// Makes the requests for locks, all with the same options.
 #[derive(Clone)]
-struct Asks {
+struct RequestFactory {
     manager: LockManager,
     caller: &'static Location<'static>,
     set: Arc<dyn Fn(LockRequest) -> LockRequest + Send + Sync>,
 }
 
 impl LockLayer {
-    /// A layer with the manager's defaults, which needs a [`key_fn`](Self::key_fn). The locks have file and
-    /// line of this call for a name, unless [`with`](Self::with) sets another.
+    /// Makes a layer with the manager's defaults, which needs a [`key_fn`](Self::key_fn). The name of its locks is the
+    /// file and line of this call, unless [`with`](Self::with) sets another.
     #[track_caller]
     pub fn new(manager: LockManager) -> Self {
-        let asks = Asks { manager, caller: Location::caller(), set: Arc::new(|request| request) };
-        Self { asks, key: Unkeyed(()) }
+        let requests = RequestFactory {
+            manager,
+            caller: Location::caller(),
+            set: Arc::new(|request| request),
+        };
+        Self { requests, key: Unkeyed(()) }
     }
 
     /// Reports a missing key with a clear message, where [`Layer::layer`] would only report a missing method.
@@ -147,8 +149,8 @@ impl LockLayer {
         inner
     }
 
-    /// What to lock, from the request: a [`LockKey`], or an `Option` of one; with `None` the request is not
-    /// locked. Make it with `key!`, which encodes what a client may have written.
+    /// Sets the function that makes the key of a request: a [`LockKey`], or an `Option` of one. With `None` the request is
+    /// not locked. Make the key with `key!`, which encodes the client's text.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -157,7 +159,7 @@ impl LockLayer {
     ///     customer: Option<u64>,
     /// }
     /// # let locks = distlock::LockManager::in_memory();
-    /// // What concerns no customer runs without a lock.
+    /// // A job without a customer runs without a lock.
     /// let layer = distlock::tower::LockLayer::new(locks).key_fn(|job: &Job| {
     ///     job.customer.map(|customer| key!("customer:{customer}"))
     /// });
@@ -166,13 +168,15 @@ impl LockLayer {
         self,
         key: impl Fn(&Req) -> K + Send + Sync + 'static,
     ) -> LockLayer<KeyFn<Req>> {
-        LockLayer { asks: self.asks, key: KeyFn(Arc::new(move |request| key(request).into())) }
+        LockLayer {
+            requests: self.requests,
+            key: KeyFn(Arc::new(move |request| key(request).into())),
+        }
     }
 }
 
 impl<K> LockLayer<K> {
-    /// Sets the options of the lock, all of [`LockRequest`] at once. Of several calls the
-    /// last one counts.
+    /// Sets the options of the lock, all of [`LockRequest`] at once. The last of several calls counts.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -187,7 +191,7 @@ impl<K> LockLayer<K> {
         mut self,
         set: impl Fn(LockRequest) -> LockRequest + Send + Sync + 'static,
     ) -> Self {
-        self.asks.set = Arc::new(set);
+        self.requests.set = Arc::new(set);
         self
     }
 }
@@ -196,14 +200,14 @@ impl<S, K: HasKey> Layer<S> for LockLayer<K> {
     type Service = LockService<S, K::Request>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LockService { inner, asks: self.asks.clone(), key: self.key.key_fn() }
+        LockService { inner, requests: self.requests.clone(), key: self.key.key_fn() }
     }
 }
 
 /// A service whose requests run under locks; from a [`LockLayer`].
 pub struct LockService<S, Req> {
     inner: S,
-    asks: Asks,
+    requests: RequestFactory,
     key: KeyFn<Req>,
 }
 
@@ -222,8 +226,8 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        let lock = (self.key.0)(&request).map(|key| self.asks.lock(key));
-        // The one that is ready is called, and the clone gets ready for the next request.
+        let lock = (self.key.0)(&request).map(|key| self.requests.lock(key));
+        // The service that is ready handles this request, and its clone the next one.
         let next = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -235,7 +239,8 @@ where
     }
 }
 
-impl Asks {
+impl RequestFactory {
+    /// Returns the request for the lock of a key.
     fn lock(&self, key: LockKey) -> LockRequest {
         let Self { manager, caller, set } = self;
         set(LockRequest::new(manager.clone(), OneOrMany::One(key), caller))
@@ -250,19 +255,19 @@ impl<Req> Clone for KeyFn<Req> {
 
 impl<K: Clone> Clone for LockLayer<K> {
     fn clone(&self) -> Self {
-        Self { asks: self.asks.clone(), key: self.key.clone() }
+        Self { requests: self.requests.clone(), key: self.key.clone() }
     }
 }
 
 impl<S: Clone, Req> Clone for LockService<S, Req> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), asks: self.asks.clone(), key: self.key.clone() }
+        Self { inner: self.inner.clone(), requests: self.requests.clone(), key: self.key.clone() }
     }
 }
 
 impl<K> fmt::Debug for LockLayer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockLayer").field("manager", &self.asks.manager).finish_non_exhaustive()
+        f.debug_struct("LockLayer").field("manager", &self.requests.manager).finish_non_exhaustive()
     }
 }
 

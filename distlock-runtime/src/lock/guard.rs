@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};
 use crate::home::RefuseFork;
-use crate::limits::check_ttl;
+use crate::ranges::check_ttl;
 use crate::name::LockName;
 use crate::observe::{LeaseEvent, Listening, Verb};
 use crate::one_or_many::OneOrMany;

@@ -27,10 +27,11 @@ pub struct Calls {
     #[serde(deserialize_with = "short_name")]
     pub name: String,
     #[serde(serialize_with = "write_waits", deserialize_with = "read_waits")]
-    waits: Waits,
+    waits: WaitCounts,
 }
 
-type Waits = [u64; BOUNDS.len() + 1];
+/// The number of calls for each of the `BOUNDS`, and of those that waited longer.
+type WaitCounts = [u64; BOUNDS.len() + 1];
 
 impl Calls {
     /// Makes a count of no calls yet.
@@ -87,11 +88,11 @@ fn short_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 /// Writes the counts as numbers with spaces between them.
-fn write_waits<S: Serializer>(waits: &Waits, to: S) -> Result<S::Ok, S::Error> {
+fn write_waits<S: Serializer>(waits: &WaitCounts, to: S) -> Result<S::Ok, S::Error> {
     waits.map(|count| count.min(u32::MAX.into()).to_string()).join(" ").serialize(to)
 }
 
-fn read_waits<'de, D: Deserializer<'de>>(from: D) -> Result<Waits, D::Error> {
+fn read_waits<'de, D: Deserializer<'de>>(from: D) -> Result<WaitCounts, D::Error> {
     let text = String::deserialize(from)?;
     let mut counts = text.split(' ');
     let mut waits = [0; BOUNDS.len() + 1];

@@ -106,8 +106,8 @@ impl Questions {
         let (mut said, mut open) = (HashMap::new(), Vec::new());
         for want in wants {
             match self.known(&want, lock, &way, now) {
-                Known::Report(report) => drop(said.insert(want.process, report)),
-                Known::Ask { timeout } => open.push(self.open(want.process, timeout)),
+                RecentAnswer::Report(report) => drop(said.insert(want.process, report)),
+                RecentAnswer::Ask { timeout } => open.push(self.open(want.process, timeout)),
             }
         }
         said.extend(self.put(open, Some(lock), &way, now).await);
@@ -184,7 +184,7 @@ impl Questions {
     }
 
     /// Looks for a recent answer of the process.
-    fn known(&self, want: &Want, lock: &str, way: &QuestionRoute<'_>, now: Moment) -> Known {
+    fn known(&self, want: &Want, lock: &str, way: &QuestionRoute<'_>, now: Moment) -> RecentAnswer {
         let state = self.state();
         let heard = state.heard.get(&name(way.prefix, &want.process));
         match heard.filter(|heard| heard.is_remembered(now)) {
@@ -193,12 +193,12 @@ impl Questions {
                     report.holds(lock, lease).is_some() || report.waits(lock, lease).is_some()
                 };
                 match want.leases.iter().all(is_told) {
-                    true => Known::Report(report.clone()),
-                    false => Known::Ask { timeout: ANSWER_TIMEOUT },
+                    true => RecentAnswer::Report(report.clone()),
+                    false => RecentAnswer::Ask { timeout: ANSWER_TIMEOUT },
                 }
             }
-            Some(LastAnswer { report: None, .. }) => Known::Ask { timeout: SHORT_TIMEOUT },
-            None => Known::Ask { timeout: ANSWER_TIMEOUT },
+            Some(LastAnswer { report: None, .. }) => RecentAnswer::Ask { timeout: SHORT_TIMEOUT },
+            None => RecentAnswer::Ask { timeout: ANSWER_TIMEOUT },
         }
     }
 
@@ -222,7 +222,7 @@ impl Questions {
 }
 
 /// What is known of a process without a question.
-enum Known {
+enum RecentAnswer {
     /// A recent report that names the leases.
     Report(Arc<PeerReport>),
     /// The process has to be asked, and waited for up to this long.

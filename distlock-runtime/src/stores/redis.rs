@@ -13,9 +13,9 @@ use super::offers::{Offers, PLAIN};
 use super::tls::{TlsSetup, tls_setup};
 use super::{StartStore, StoreKind};
 use crate::error::LockError;
-use crate::limits::check_timeout;
 use crate::namespace::Namespace;
 use crate::options::Options;
+use crate::ranges::check_timeout;
 use crate::settings::{Lacks, Settings};
 
 /// Longer than a healthy replica takes, and no longer than one lock may hold up others on its connection.

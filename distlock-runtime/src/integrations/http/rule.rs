@@ -11,11 +11,11 @@ use super::problem::{Answering, Problem};
 use super::template::{PathTemplate, RouteKey};
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::limits::check_busy_status;
 use crate::manager::LockManager;
 use crate::name::{Advice, Label};
 use crate::one_or_many::OneOrMany;
 use crate::options::Options;
+use crate::ranges::check_busy_status;
 use crate::request::LockRequest;
 
 /// How long the handler may wait for a request's body by default.

@@ -1,4 +1,4 @@
-//! The ranges that durations and other options of a lock have to be in.
+//! The ranges of durations and other options of a lock.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use distlock_core::store::term::SHORTEST_TTL;
 
 use crate::error::LockError;
 
-/// Longer ones are a mistake of units, and overflow what Redis counts in.
+/// The longest `ttl`. A longer one is a mistake of units, and may overflow the numbers of Redis.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Checks a `ttl`.
 #[inline]
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     if ttl < SHORTEST_TTL {
@@ -25,6 +26,7 @@ pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+/// Checks `max_hold` and `min_hold`.
 #[inline]
 pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result<(), LockError> {
     if max.is_some_and(|max| max < SHORTEST_TTL) {
@@ -41,6 +43,7 @@ pub(crate) fn check_hold(max: Option<Duration>, min: Option<Duration>) -> Result
     Ok(())
 }
 
+/// Checks the HTTP status of a lock that is held.
 pub(crate) fn check_busy_status(status: u16) -> Result<(), LockError> {
     if ![409, 423, 429, 503].contains(&status) {
         return Err(LockError::invalid_option("busy_status: give 409, 423, 429 or 503"));
@@ -48,7 +51,7 @@ pub(crate) fn check_busy_status(status: u16) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A timeout of zero would fail before it has begun.
+/// Checks a timeout. One of zero would fail before it has begun.
 pub(crate) fn check_timeout(option: &str, timeout: Duration) -> Result<(), LockError> {
     if timeout < Duration::from_millis(1) {
         return Err(LockError::invalid_option(format!("{option}: give at least 1 ms")));
