@@ -1,4 +1,5 @@
-//! What generated code calls, and nothing else. No stability: the crates are pinned to each other.
+//! The functions and types that generated code uses, and nothing else. They have no stability: the crates are pinned to
+//! each other.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -24,14 +25,14 @@ pub use crate::return_type::{
 #[cfg(any(feature = "axum", feature = "actix"))]
 pub use crate::integrations::RouteKey;
 
-/// What `manager = …` may be.
+/// Implemented by the values that `manager = …` accepts.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a lock manager",
     label = "expected a `LockManager`, or a reference, `Arc`, `State` or `web::Data` of one",
     note = "name the manager itself: `manager = self.locks`"
 )]
 pub trait AsLockManager {
-    /// The manager.
+    /// Returns the manager.
     fn lock_manager(&self) -> &LockManager;
 }
 
@@ -41,7 +42,7 @@ impl AsLockManager for LockManager {
     }
 }
 
-/// References, `Arc`, and what the frameworks hand their state to handlers in: axum's `State` and
+/// For references, `Arc`, and the types in which frameworks pass a state to handlers: axum's `State` and
 /// `Extension`, actix-web's `web::Data`.
 #[diagnostic::do_not_recommend]
 impl<M: Deref<Target: AsLockManager>> AsLockManager for M {
@@ -50,14 +51,14 @@ impl<M: Deref<Target: AsLockManager>> AsLockManager for M {
     }
 }
 
-/// What a key that is not written as a template may be.
+/// Implemented by the values that `key = …` accepts if it is no template.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a lock key",
     label = "expected a text or a `LockKey`",
     note = "write a template, `key = \"order:{{order_id}}\"`, or make a `String` or a `LockKey`"
 )]
 pub trait AsKey {
-    /// The key.
+    /// Returns the key.
     fn into_key(self) -> LockKey;
 }
 
@@ -68,19 +69,19 @@ impl<K: Into<LockKey>> AsKey for K {
     }
 }
 
-/// `key = expr`.
+/// Makes the key of `key = expr`.
 pub fn key<K: AsKey>(key: K) -> LockKey {
     key.into_key()
 }
 
-/// What `keys = expr` may be.
+/// Implemented by the values that `keys = expr` accepts.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not iterate over lock keys",
     label = "expected something that iterates over texts or `LockKey`s",
     note = "for example a list of `String`s, or `ids.iter().map(|id| key!(\"order:{{id}}\"))`"
 )]
 pub trait AsKeys {
-    /// The keys.
+    /// Returns the keys.
     fn into_keys(self) -> Vec<LockKey>;
 }
 
@@ -91,18 +92,18 @@ impl<I: IntoIterator<Item: Into<LockKey>>> AsKeys for I {
     }
 }
 
-/// `keys = expr`.
+/// Makes the keys of `keys = expr`.
 pub fn keys<K: AsKeys>(keys: K) -> Vec<LockKey> {
     keys.into_keys()
 }
 
-/// The request of an annotated function.
+/// Makes the request of an annotated function.
 #[track_caller]
 pub fn request(manager: &LockManager, key: LockKey, name: &'static str) -> LockRequest {
     LockRequest::new(manager.clone(), OneOrMany::One(key), Location::caller()).name(name)
 }
 
-/// The request of an annotated function with several keys.
+/// Makes the request of an annotated function with several keys.
 #[track_caller]
 pub fn request_all(
     manager: &LockManager,
@@ -112,14 +113,14 @@ pub fn request_all(
     manager.lock_all(keys).name(name)
 }
 
-/// What `prefix = expr` may be.
+/// Implemented by the values that `prefix = expr` accepts.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a prefix",
     label = "expected a text",
     note = "for example `prefix = \"shop\"`, or `prefix = none` for no prefix"
 )]
 pub trait AsPrefix {
-    /// The prefix.
+    /// Returns the prefix.
     fn as_prefix(&self) -> &str;
 }
 
@@ -130,15 +131,15 @@ impl<T: AsRef<str> + ?Sized> AsPrefix for T {
     }
 }
 
-/// `prefix = expr`.
+/// Sets the prefix of `prefix = expr`.
 pub fn prefixed<P: AsPrefix + ?Sized>(request: LockRequest, prefix: &P) -> LockRequest {
     request.prefix(prefix.as_prefix())
 }
 
-/// Whether `assert_held!` looks.
+/// Whether `assert_held!` checks anything.
 pub const CHECKS_HELD: bool = cfg!(any(debug_assertions, feature = "test-util"));
 
-/// `assert_held!`: panics unless the body that is being polled runs under this lock.
+/// Panics unless the body that is being polled runs under this lock, for `assert_held!`.
 #[track_caller]
 pub fn assert_held(key: &LockKey) {
     let held = hold::holder(|lease| lease.name().key() == key.as_str() && lease.is_held());
@@ -159,19 +160,19 @@ pub fn run_blocking<R>(
     request.run_blocking(body)
 }
 
-/// Frees the lock of a body that has returned.
+/// Releases the lock of a body that has returned.
 pub async fn release(mut guard: LockGuard) {
     guard.release_quietly().await;
 }
 
-/// Polls the body while the lock is held, and frees it. The guard stays where it is: it has to
-/// outlive the body if the call is dropped.
+/// Polls the body while the lock is held, and releases it. The guard is borrowed, because it has to outlive the body if
+/// the call is dropped.
 ///
-/// While the release is awaited, the body's value is part of the future. Of a future that is to be
-/// `Send` a value that is not can be no part; so there this one is inherent where the value is known
-/// to be `Send`, and [`LetGo::hold`] elsewhere.
+/// While the release is awaited, the body's value is a part of the future, and a value that is not `Send` would make the
+/// future not `Send`. So this function is inherent for values that are `Send`; for others, method resolution finds
+/// [`LetGo::hold`].
 impl<R: Send> Output<R> {
-    /// Awaits the release.
+    /// Polls the body, and awaits the release.
     pub fn hold<F: Future<Output = R>>(
         guard: &mut LockGuard,
         body: Pin<&mut F>,
@@ -180,9 +181,9 @@ impl<R: Send> Output<R> {
     }
 }
 
-/// See `Output::hold`.
+/// The counterpart of `Output::hold` for values that need not be `Send`.
 pub trait LetGo<R> {
-    /// Leaves the release to the engine.
+    /// Polls the body, and leaves the release to the engine.
     fn hold<F: Future<Output = R>>(
         guard: &mut LockGuard,
         body: Pin<&mut F>,
@@ -200,7 +201,7 @@ impl<R> LetGo<R> for Output<R> {
     }
 }
 
-/// The same for a value whose type has no name.
+/// Polls the body, and awaits the release, for a value whose type has no name.
 pub fn hold<F: Future>(
     guard: &mut LockGuard,
     body: Pin<&mut F>,
@@ -208,28 +209,28 @@ pub fn hold<F: Future>(
     hold_and_release(guard, body)
 }
 
-/// What the body comes to. Calls through it fix the types of closures and futures, so that rustc points to
-/// where a mistake in one was made.
+/// The value of a body. Calls through it fix the types of closures and futures, so that rustc points to the mistake in
+/// one of them.
 pub struct Output<R>(PhantomData<R>);
 
 impl<R> Output<R> {
-    /// `on_fail = function`.
+    /// Calls the function of `on_fail = function`.
     pub fn apply<F: FnOnce(LockError) -> R>(function: F, error: LockError) -> R {
         function(error)
     }
 
-    /// The future that a function returns.
+    /// Fixes the type of the future that a function returns.
     pub fn future<F: Future<Output = R>>(future: F) -> F {
         future
     }
 
-    /// The same from code with `return` in it.
+    /// Makes the future, from code that may contain `return`.
     pub fn made<F: Future<Output = R>>(code: impl FnOnce() -> F) -> F {
         code()
     }
 }
 
-/// Code in which `return` leaves that code only.
+/// Runs code in which `return` leaves only that code.
 pub fn call<R>(code: impl FnOnce() -> R) -> R {
     code()
 }

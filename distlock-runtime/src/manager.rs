@@ -1,4 +1,4 @@
-//! The manager: takes locks in one store, over connections that the whole process shares.
+//! The manager of locks in one store, over connections that the whole process shares.
 
 use std::fmt;
 use std::panic::Location;
@@ -16,7 +16,7 @@ use crate::request::LockRequest;
 use crate::select::until;
 use crate::status::CloseReport;
 
-/// Takes locks in one store, over connections that the whole process shares.
+/// A manager of locks in one store, over connections that the whole process shares.
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -41,13 +41,13 @@ use crate::status::CloseReport;
 /// # }
 /// ```
 ///
-/// A program makes one manager at its start and gives it to [`init`](crate::init), or hands it to those
-/// that need it. It is cheap to clone, and all clones are one manager. It may be used from any number of
+/// A program makes one manager at its start and gives it to [`init`](crate::init), or passes it to the code
+/// that needs it. It is cheap to clone, and all clones are one manager. It may be used from any number of
 /// tokio runtimes at the same time, and outlives them: the manager has a thread of its own, which owns the
 /// connections, renews leases and retries releases.
 ///
-/// When the last clone and the last guard are dropped, the thread ends after what was released is
-/// confirmed; a program that is about to exit calls [`close`](Self::close) to wait for that.
+/// When the last clone and the last guard are dropped, the thread ends after the store has confirmed all releases. A
+/// program that is about to exit calls [`close`](Self::close) to wait for that.
 ///
 /// A child that was forked without `exec` must make a manager of its own: in the child, every call fails
 /// with [`InvalidOption`](LockError::InvalidOption).
@@ -80,7 +80,7 @@ impl LockManager {
 
     /// Makes a manager with the default settings, and returns once the store has answered.
     ///
-    /// [`LockManagerBuilder::url`] lists the URLs there are.
+    /// [`LockManagerBuilder::url`] lists the kinds of URLs.
     ///
     /// ```no_run
     /// # use distlock_runtime as distlock;
@@ -105,8 +105,8 @@ impl LockManager {
         Self::builder().url(url).connect().await
     }
 
-    /// Makes a manager with the default settings and without I/O: the first use connects. For programs
-    /// that are to start while their store is down.
+    /// Makes a manager with the default settings and without I/O: the first use connects. It is for programs
+    /// that must start even if their store is down.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -203,8 +203,8 @@ impl LockManager {
         }
     }
 
-    /// A request for the lock of `key`, with the manager's defaults. Nothing is sent yet: see
-    /// [`LockRequest`] for the options, and for what takes the lock.
+    /// Makes a request for the lock of `key`, with the manager's defaults. Nothing is sent yet: see
+    /// [`LockRequest`] for the options, and for the methods that take the lock.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -222,7 +222,7 @@ impl LockManager {
         LockRequest::new(self.clone(), OneOrMany::One(key.into()), Location::caller())
     }
 
-    /// A request for several locks, all or none: there is a guard, or a body runs, once all of them are
+    /// Makes a request for several locks, all or none: the guard exists, or the body runs, once all of them are
     /// held. One `wait` bounds the time for all, and if one of them is lost, all count as lost.
     ///
     /// ```
@@ -238,7 +238,7 @@ impl LockManager {
     /// ```
     ///
     /// They are taken in the order of their text, each once, and released in reverse order, so that no two
-    /// calls wait for each other. While one is waited for, those that sort before it are held: let the key
+    /// calls wait for each other. While the call waits for one of them, it holds those that sort before: let the key
     /// that is most in demand sort first. `max_hold`, and the `ttl` without renewal, count from when all of
     /// them are held.
     ///
@@ -246,7 +246,7 @@ impl LockManager {
     /// lock.
     #[track_caller]
     pub fn lock_all<K: Into<LockKey>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
-        // A list also if there is one: what is refused for several must not depend on how many there are.
+        // A list even for one key: options that are refused for several keys must not depend on their number.
         let keys = OneOrMany::Many(keys.into_iter().map(Into::into).collect());
         LockRequest::new(self.clone(), keys, Location::caller())
     }

@@ -1,14 +1,14 @@
-//! The options of a lock: one struct under the request, the manager's builder and the web layers.
+//! The options of a lock: one struct for the request, the manager's builder and the layers of web frameworks.
 //!
-//! An option that was not given is `None`. [`Options::resolve`] is the only place that knows the
-//! defaults: what the call says, else what its manager says, else what is written there.
+//! An option that was not set is `None`. Only [`LockOptions::resolve`] knows the defaults: it takes the value of the call,
+//! or else that of its manager, or else the default.
 //!
 //! To add an option:
 //!
-//! 1. a field of [`Options`], and of [`Resolved`] with its default;
+//! 1. a field of [`LockOptions`], and of [`Resolved`] with its default;
 //! 2. a setter of [`LockRequest`](crate::LockRequest) in `request.rs`, and of
 //!    [`LockManagerBuilder`](crate::LockManagerBuilder) if a manager may have a default for it;
-//! 3. a line in `integrations/http/rule.rs`, which is what layers and middleware share;
+//! 3. a setter in the macro of `integrations/http/rule.rs`, for layers and middleware;
 //! 4. a row in the table of options in `distlock-macros/src/options.rs`.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::limit::Limit;
 use crate::ranges::{check_hold, check_ttl};
 use crate::store::Term;
 
-/// What becomes of a body when its lease is lost: see
+/// Whether a body is stopped when its lease is lost: see
 /// [`LockRequest::on_lost`](crate::LockRequest::on_lost).
 ///
 /// ```
@@ -45,11 +45,11 @@ use crate::store::Term;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// The body is dropped at its next await, and the caller gets [`LockError::Lost`]. The default: work
-    /// that goes on without the lock is what the lock was to prevent.
+    /// The body is dropped at its next await, and the caller gets [`LockError::Lost`]. The default, because a lock is to
+    /// prevent work without it.
     #[default]
     Cancel,
-    /// The body runs to its end and its result is returned; the loss is logged, and
+    /// The body runs to its end and its result is returned. The loss is logged, and
     /// [`LockGuard::lost`](crate::LockGuard::lost) resolves. For work that is worse half done than done
     /// twice.
     Continue,
@@ -76,8 +76,8 @@ pub enum Release {
     /// After the store has confirmed that the lock is free. The default.
     #[default]
     Wait,
-    /// As soon as the release is sent, which saves each call a round trip. A later acquire over the same
-    /// manager reaches the store after that release. A release that fails is reported as the event
+    /// As soon as the release is sent, which saves a round trip for each call. A later acquire over the same
+    /// manager reaches the store after this release. If the release fails, it is reported as the event
     /// `released_late`, and retried until the lock has expired by itself.
     /// [`LockManager::close`](crate::LockManager::close) waits for it.
     Background,
@@ -114,9 +114,9 @@ pub enum LockMode {
     Write,
 }
 
-/// The options that were given, to a request or to a manager for all of its locks.
+/// The options that were set: of a request, or of a manager for all of its locks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
+pub(crate) struct LockOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) wait: Option<Duration>,
     pub(crate) renew: Option<bool>,
@@ -131,12 +131,12 @@ pub(crate) struct Options {
     pub(crate) prefix: Option<Box<str>>,
 }
 
-/// The options of one call, with every default filled in. All but the prefix, which is part of the
-/// lock's name by now.
+/// The options of one call, with every default filled in. The prefix is missing, because it is a part of the lock's
+/// name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) term: Term,
-    /// What `mode` and `permits` come to.
+    /// The limit that results from `mode` and `permits`.
     pub(crate) limit: Limit,
     pub(crate) wait: Duration,
     pub(crate) on_lost: OnLost,
@@ -145,12 +145,12 @@ pub(crate) struct Resolved {
     pub(crate) max_waiters: Option<u32>,
 }
 
-impl Options {
-    /// Long enough for a holder to survive a failover, short enough not to keep others waiting for an
-    /// hour after a holder died.
+impl LockOptions {
+    /// The default `ttl`: long enough for a holder to survive a failover, and short enough for others to wait for after a
+    /// holder died.
     pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-    /// These options, those of the manager where nothing was given, and the defaults.
+    /// Fills in the options of the manager, and the defaults.
     ///
     /// # Errors
     ///
@@ -173,8 +173,8 @@ impl Options {
         })
     }
 
-    /// The same where it is known what comes of a call without options: of one that has none but those that
-    /// stand for themselves, nothing is to be checked.
+    /// Does the same as [`resolve`](Self::resolve) if the result for a call without options is known (`usual`). A call
+    /// whose options have no range needs no checks then.
     #[inline]
     pub(crate) fn resolve_over(
         &self,
@@ -201,7 +201,7 @@ impl Options {
         })
     }
 
-    /// How many may hold the lock at once.
+    /// Returns the limit on the holders.
     #[inline]
     fn limit(&self) -> Result<Limit, LockError> {
         match (self.mode, self.permits) {
@@ -227,8 +227,9 @@ mod tests {
     #[test]
     fn the_call_goes_before_the_manager_and_the_manager_before_the_default() {
         let second = Duration::from_secs(1);
-        let manager = Options { ttl: Some(second), wait: Some(second), ..Options::default() };
-        let call = Options { wait: Some(2 * second), ..Options::default() };
+        let manager =
+            LockOptions { ttl: Some(second), wait: Some(second), ..LockOptions::default() };
+        let call = LockOptions { wait: Some(2 * second), ..LockOptions::default() };
         let resolved = call.resolve(&manager).expect("all are in range");
         assert_eq!((resolved.term.ttl, resolved.wait), (second, 2 * second));
         assert!(resolved.term.renewed && !resolved.reentrant);
@@ -238,8 +239,8 @@ mod tests {
     #[test]
     fn mode_and_permits_come_to_one_limit() {
         let limit = |mode, permits| {
-            let options = Options { mode, permits, ..Options::default() };
-            options.resolve(&Options::default()).map(|resolved| resolved.limit)
+            let options = LockOptions { mode, permits, ..LockOptions::default() };
+            options.resolve(&LockOptions::default()).map(|resolved| resolved.limit)
         };
         for mode in [None, Some(LockMode::Exclusive), Some(LockMode::Write)] {
             assert_eq!(limit(mode, None).ok(), Some(Limit::ALONE), "{mode:?}");
@@ -258,22 +259,22 @@ mod tests {
     #[test]
     fn a_call_comes_to_the_same_whether_it_is_known_what_is_usual_or_not() {
         let second = Duration::from_secs(1);
-        let none = Options::default;
+        let none = LockOptions::default;
         let (ttl, wait) = (Some(second), Some(2 * second));
         let managers =
-            [none(), Options { ttl, wait, max_waiters: Some(7), renew: Some(false), ..none() }];
+            [none(), LockOptions { ttl, wait, max_waiters: Some(7), renew: Some(false), ..none() }];
         let calls = [
             none(),
-            Options { wait: Some(3 * second), ..none() },
-            Options { on_lost: Some(OnLost::Continue), reentrant: Some(true), ..none() },
-            Options { release: Some(Release::Background), max_waiters: Some(1), ..none() },
-            Options { ttl: Some(4 * second), ..none() },
-            Options { max_hold: Some(4 * second), ..none() },
-            Options { min_hold: Some(second / 2), ..none() },
-            Options { renew: Some(true), ..none() },
-            Options { mode: Some(LockMode::Read), ..none() },
-            Options { permits: Some(3), ..none() },
-            Options { ttl: Some(Duration::ZERO), ..none() },
+            LockOptions { wait: Some(3 * second), ..none() },
+            LockOptions { on_lost: Some(OnLost::Continue), reentrant: Some(true), ..none() },
+            LockOptions { release: Some(Release::Background), max_waiters: Some(1), ..none() },
+            LockOptions { ttl: Some(4 * second), ..none() },
+            LockOptions { max_hold: Some(4 * second), ..none() },
+            LockOptions { min_hold: Some(second / 2), ..none() },
+            LockOptions { renew: Some(true), ..none() },
+            LockOptions { mode: Some(LockMode::Read), ..none() },
+            LockOptions { permits: Some(3), ..none() },
+            LockOptions { ttl: Some(Duration::ZERO), ..none() },
         ];
         for manager in &managers {
             let usual = none().resolve(manager).expect("all are in range");
@@ -287,12 +288,13 @@ mod tests {
 
     #[test]
     fn a_range_is_checked_wherever_the_value_came_from() {
-        let short = Options { max_hold: Some(Duration::from_secs(1)), ..Options::default() };
-        let long = Options { min_hold: Some(Duration::from_secs(2)), ..Options::default() };
+        let short =
+            LockOptions { max_hold: Some(Duration::from_secs(1)), ..LockOptions::default() };
+        let long = LockOptions { min_hold: Some(Duration::from_secs(2)), ..LockOptions::default() };
         let refused = long.resolve(&short).expect_err("longer than it may be held");
         assert!(refused.to_string().contains("min_hold"), "{refused}");
-        let none = Options { ttl: Some(Duration::ZERO), ..Options::default() };
-        assert!(none.resolve(&Options::default()).is_err());
-        assert!(Options::default().resolve(&none).is_err());
+        let none = LockOptions { ttl: Some(Duration::ZERO), ..LockOptions::default() };
+        assert!(none.resolve(&LockOptions::default()).is_err());
+        assert!(LockOptions::default().resolve(&none).is_err());
     }
 }

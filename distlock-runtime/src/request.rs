@@ -17,7 +17,7 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::name::{Label, LockName};
 use crate::one_or_many::OneOrMany;
-use crate::options::{LockMode, OnLost, Options, Release};
+use crate::options::{LockMode, LockOptions, OnLost, Release};
 
 const PERMITS_OF_SEVERAL: &str = "permits: not with several locks, where calls that hold a permit of one while they \
                                   wait for another could use up both; take a permit of each with a request of its own";
@@ -58,7 +58,7 @@ pub struct LockRequest {
     manager: LockManager,
     keys: OneOrMany<LockKey>,
     label: Label,
-    options: Options,
+    options: LockOptions,
 }
 
 impl LockRequest {
@@ -67,7 +67,7 @@ impl LockRequest {
         keys: OneOrMany<LockKey>,
         caller: &'static Location<'static>,
     ) -> Self {
-        Self::of(manager, keys, Label::Caller(caller), Options::default())
+        Self::of(manager, keys, Label::Caller(caller), LockOptions::default())
     }
 
     /// Makes a request with options that were set elsewhere.
@@ -75,7 +75,7 @@ impl LockRequest {
         manager: LockManager,
         keys: OneOrMany<LockKey>,
         label: Label,
-        options: Options,
+        options: LockOptions,
     ) -> Self {
         Self { manager, keys, label, options }
     }
@@ -597,7 +597,7 @@ fn ask(
     locks: &Locks,
     keys: OneOrMany<LockKey>,
     label: &Label,
-    options: &Options,
+    options: &LockOptions,
 ) -> Result<Ask, LockError> {
     let Locks { settings, usual, namespace, .. } = locks;
     let resolved = options.resolve_over(&settings.options, usual)?;

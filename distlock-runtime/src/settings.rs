@@ -5,50 +5,51 @@ use std::time::Duration;
 use crate::error::LockError;
 use crate::name::Advice;
 use crate::namespace::Namespace;
-use crate::options::{Options, Resolved};
+use crate::options::{LockOptions, Resolved};
 use crate::ranges::{check_busy_status, check_timeout};
 use distlock_core::credentials::Credentials;
 use distlock_core::tls::TlsOptions;
 
-/// What the builder is given, with its defaults.
+/// The settings of the builder, with their defaults.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Of the locks whose request does not say otherwise.
-    pub(crate) options: Options,
+    /// The options of locks, unless their request has its own.
+    pub(crate) options: LockOptions,
     pub(crate) advice: Advice,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) outage_grace: Duration,
-    /// `None`: as many as are best for the store.
+    /// The number of connections; `None` for the best number for the store.
     pub(crate) connections: Option<usize>,
     pub(crate) io_on_caller_runtime: bool,
-    /// How long a server of a quorum does not count once it has restarted; `None`: the `ttl`.
+    /// How long a server of a quorum does not count after a restart; `None` for the `ttl`.
     pub(crate) restart_guard: Option<Duration>,
-    /// Other processes may learn which process this is.
+    /// Whether other processes may learn which process this is.
     pub(crate) identify: bool,
-    /// What the manager's tokens begin with, where a test says so; else it is drawn at random.
+    /// The beginning of the manager's tokens in a test. Otherwise it is drawn at random.
     pub(crate) identity: Option<String>,
-    /// How many replicas confirm grants and renewals, and how long that may take.
+    /// The number of replicas that confirm grants and renewals.
     pub(crate) replicas: Option<u32>,
+    /// How long their confirmation may take.
     pub(crate) replica_timeout: Option<Duration>,
-    /// To sign in with at sentinels.
+    /// The credentials for sentinels.
     pub(crate) sentinel: Option<Credentials>,
     pub(crate) tls: Option<TlsOptions>,
-    /// What the store does not have.
+    /// The features that the store lacks.
     pub(crate) lacks: Lacks,
 }
 
-/// What a store does not have that others do.
+/// The features that a store lacks and others have.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Lacks {
-    /// Why there are no permits.
+    /// The reason why the store has no permits.
     pub(crate) permits: Option<&'static str>,
-    /// It keeps no lock for longer than this without a renewal.
+    /// The longest time for which the store keeps a lock without a renewal.
     pub(crate) longest: Option<Duration>,
 }
 
 impl Lacks {
-    /// What is asked for and cannot be had, if anything is.
+    /// Refuses options that the store cannot fulfil.
     #[inline]
     pub(crate) fn check(&self, asked: &Resolved) -> Result<(), LockError> {
         if let (Some(why), Some(_)) = (self.permits, asked.limit.as_permits()) {
@@ -70,11 +71,11 @@ impl Lacks {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            options: Options::default(),
+            options: LockOptions::default(),
             advice: Advice::DEFAULT,
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
-            // Most restarts and failovers are over by then.
+            // Most restarts and failovers take less time.
             outage_grace: Duration::from_secs(5),
             connections: None,
             io_on_caller_runtime: true,
@@ -91,9 +92,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What is wrong with them, if anything is.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        self.options.resolve(&Options::default())?;
+        self.options.resolve(&LockOptions::default())?;
         check_timeout("command_timeout", self.command_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         if self.connections.is_some_and(|connections| !(1..=64).contains(&connections)) {
@@ -102,7 +103,7 @@ impl Settings {
         check_busy_status(self.advice.busy_status)
     }
 
-    /// Which part of the store is the manager's.
+    /// Returns the namespace of the manager in the store.
     pub(crate) fn namespace(&self) -> Result<Namespace, LockError> {
         Namespace::new(self.options.prefix.as_deref().unwrap_or("distlock"))
     }

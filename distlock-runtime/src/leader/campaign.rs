@@ -17,7 +17,7 @@ use crate::manager::LockManager;
 use crate::name::Label;
 use crate::observe::term_failed;
 use crate::one_or_many::OneOrMany;
-use crate::options::Options;
+use crate::options::LockOptions;
 use crate::request::{LockRequest, hold_and_release};
 
 /// The `wait` of one attempt to lead. A campaign repeats it.
@@ -55,7 +55,7 @@ impl LockManager {
     /// other lock.
     #[track_caller]
     pub fn leader(&self, key: impl Into<LockKey>) -> LeaderRequest {
-        let options = Options { wait: Some(LONG), ..Options::default() };
+        let options = LockOptions { wait: Some(LONG), ..LockOptions::default() };
         let label = Label::Caller(Location::caller());
         LeaderRequest { manager: self.clone(), key: key.into(), label, options }
     }
@@ -80,7 +80,7 @@ pub struct LeaderRequest {
     pub(super) manager: LockManager,
     key: LockKey,
     label: Label,
-    options: Options,
+    options: LockOptions,
 }
 
 impl LeaderRequest {

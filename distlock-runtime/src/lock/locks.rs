@@ -18,7 +18,7 @@ use crate::error::{BackendKind, IntoLockError, LockError};
 use crate::name::LockName;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
-use crate::options::{Options, Resolved};
+use crate::options::{LockOptions, Resolved};
 use crate::settings::Settings;
 use crate::store::{Fault, Notification, Store};
 use crate::token::Identity;
@@ -43,7 +43,7 @@ impl Locks {
         observers: Observers,
         store: impl FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>,
     ) -> Result<Self, LockError> {
-        let usual = Options::default().resolve(&settings.options)?;
+        let usual = LockOptions::default().resolve(&settings.options)?;
         let (engine, idle) = Engine::start(runs_on).map_err(|error| no_thread(&error))?;
         let store = store(engine.handle(), engine.alarms());
         let (timeout, identify) = (settings.command_timeout, settings.identify);

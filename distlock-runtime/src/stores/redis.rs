@@ -14,7 +14,7 @@ use super::tls::{TlsSetup, tls_setup};
 use super::{StartStore, StoreKind};
 use crate::error::LockError;
 use crate::namespace::Namespace;
-use crate::options::Options;
+use crate::options::LockOptions;
 use crate::ranges::check_timeout;
 use crate::settings::{Lacks, Settings};
 
@@ -95,13 +95,13 @@ impl StoreKind for Quorum {
     ) -> Result<StartStore, LockError> {
         let Self { nodes, guard } = *self;
         let guard =
-            guard.or(settings.restart_guard).or(settings.options.ttl).unwrap_or(Options::TTL);
+            guard.or(settings.restart_guard).or(settings.options.ttl).unwrap_or(LockOptions::TTL);
         let longest = (!guard.is_zero()).then_some(guard);
         let lacks = Lacks { permits: Some(NO_PERMITS), longest };
         // A guard that is shorter than the default `ttl` was chosen for shorter leases.
-        let ttl = settings.options.ttl.or(longest.map(|longest| longest.min(Options::TTL)));
-        let options = Options { ttl, ..settings.options.clone() };
-        lacks.check(&options.resolve(&Options::default())?)?;
+        let ttl = settings.options.ttl.or(longest.map(|longest| longest.min(LockOptions::TTL)));
+        let options = LockOptions { ttl, ..settings.options.clone() };
+        lacks.check(&options.resolve(&LockOptions::default())?)?;
         let server = |url| {
             let server = config(url, settings, namespace, events.clone())?;
             // A node is known by the connection on which it has identified itself.

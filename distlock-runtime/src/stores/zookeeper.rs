@@ -9,7 +9,7 @@ use super::offers::{Offers, PLAIN};
 use super::{StartStore, StoreKind};
 use crate::error::LockError;
 use crate::namespace::Namespace;
-use crate::options::Options;
+use crate::options::LockOptions;
 use crate::settings::Settings;
 
 /// Returns the store at this URL.
@@ -43,7 +43,7 @@ impl StoreKind for ZooKeeper {
             address: self.0,
             command_timeout: settings.command_timeout,
             connect_timeout: settings.connect_timeout,
-            ttl: settings.options.ttl.unwrap_or(Options::TTL),
+            ttl: settings.options.ttl.unwrap_or(LockOptions::TTL),
             prefix: namespace.prefix().to_owned(),
             events,
         };

@@ -12,7 +12,7 @@ use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
 use crate::name::Label;
 use crate::one_or_many::OneOrMany;
-use crate::options::{LockMode, Options};
+use crate::options::{LockMode, LockOptions};
 use crate::request::LockRequest;
 
 /// The lock that `K` names, as an argument of a handler. It is taken before the handler runs, and held for as long as
@@ -143,14 +143,14 @@ impl<K, O: LockedOptions> Locked<K, O> {
     }
 
     fn request(manager: &LockManager, key: LockKey) -> LockRequest {
-        let options = Options {
+        let options = LockOptions {
             ttl: O::TTL,
             wait: O::WAIT,
             max_hold: O::MAX_HOLD,
             mode: O::MODE,
             permits: O::PERMITS,
             max_waiters: O::MAX_WAITERS,
-            ..Options::default()
+            ..LockOptions::default()
         };
         let name = O::NAME.unwrap_or(type_name::<K>());
         LockRequest::of(manager.clone(), OneOrMany::One(key), Label::Given(name.into()), options)

@@ -14,7 +14,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::name::{Advice, Label};
 use crate::one_or_many::OneOrMany;
-use crate::options::Options;
+use crate::options::LockOptions;
 use crate::ranges::check_busy_status;
 use crate::request::LockRequest;
 
@@ -26,7 +26,7 @@ pub(crate) struct Rule<R, A> {
     keys: KeySource<R, A>,
     manager: LockManager,
     label: Label,
-    pub(crate) options: Options,
+    pub(crate) options: LockOptions,
     pub(crate) busy_status: Option<u16>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) body_timeout: Duration,
@@ -63,7 +63,7 @@ impl<R, A> Rule<R, A> {
             keys: KeySource::Missing,
             manager,
             label: Label::Shared(made.into()),
-            options: Options::default(),
+            options: LockOptions::default(),
             busy_status: None,
             retry_after: None,
             body_timeout: BODY_TIMEOUT,
