@@ -7,6 +7,7 @@
 //! | [`redlock`] | the client of a quorum: votes, their tally, and servers that have restarted |
 //! | [`store`] | the trait [`Store`](store::Store) that each store implements, and its vocabulary |
 //! | [`name`], [`key`], [`token`], [`capacity`] | names of locks, owner tokens, and how many may hold a lock at once |
+//! | [`questions`] | questions of other processes about locks, until they are answered together |
 //! | [`clock`], [`timers`], [`alarm`], [`reconnect`] | time: moments, what is due, how to wait for it, back-off |
 //!
 //! Nothing here reads a socket, spawns a task or knows tokio. Futures that this crate returns are polled by its callers.
