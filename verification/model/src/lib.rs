@@ -1,4 +1,4 @@
-//! The waiting protocol, checked: the product's own state machine of a lock (`lock::core`) on a modelled
+//! The waiting protocol, checked: the product's own state machine of a lock (`distlock_core::line`) on a modelled
 //! server and network, exhaustively and at random; and its counting of a quorum's votes on several. See the
 //! README beside it.
 
