@@ -182,7 +182,8 @@ fn every_entry_has_a_number_and_tests_or_a_reason() {
     }
     let found: usize = tests.values().map(Vec::len).sum();
     assert!(entries.len() >= 233, "only {} entries", entries.len());
-    assert!(found >= 480, "only {found} tests");
+    // A renamed or merged test must not lose its entry unnoticed. Lower the number when a test is deleted on purpose.
+    assert!(found >= 507, "only {found} tests");
 }
 
 /// Returns the file of a module in the table of deployments.

@@ -310,7 +310,7 @@ mod tests {
     use crate::store::Fault;
 
     #[test]
-    fn r1_every_event_and_its_fields_are_in_the_guide() {
+    fn f32_every_event_and_its_fields_are_in_the_guide() {
         let lock = Namespace::new("distlock").expect("a prefix");
         let key = KeyText::new(&[]).key("k", format_args!("k"));
         let lock = lock.name(Label::Given("name".into()), key).expect("a key");
@@ -390,7 +390,7 @@ mod tests {
     static OWN: EventQueue = EventQueue::new();
 
     #[test]
-    fn r1_a_log_that_stands_still_is_not_waited_for_and_hears_how_many_lines_were_dropped() {
+    fn f32_a_log_that_stands_still_is_not_waited_for_and_hears_how_many_lines_were_dropped() {
         let (open, gate) = channel();
         let slow = Arc::new(Slow { lines: Mutex::default(), gate: Mutex::new(gate) });
         let lines = || slow.lines.lock().expect("no panic").clone();
