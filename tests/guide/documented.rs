@@ -8,25 +8,15 @@ use std::path::{Path, PathBuf};
 const LEAST: f64 = 0.6;
 
 /// What is `pub` there is no user's: hidden in the documentation, or for the crate beside it.
-const HIDDEN: [&str; 18] = [
-    // For the program `distlock`, for the model and for generated code.
-    "itself.rs",
-    "clock.rs",
+const HIDDEN: &[&str] = &[
+    // For the program `distlock` and for generated code.
     "key_encoding.rs",
-    "limit.rs",
-    "lock/core/",
-    "model.rs",
     "observe/calls.rs",
     "observe/metrics.rs",
     "return_type.rs",
     "macro_support.rs",
-    "scripts.rs",
     "store/",
     "testing/faults/",
-    // For a store in a crate of its own.
-    "builder/foreign.rs",
-    "name/stored.rs",
-    "token.rs",
     // Traits of one crate that cannot be implemented by another.
     "integrations/http/rule.rs",
 ];
