@@ -53,13 +53,31 @@ impl Home {
         current(now) == self.process
     }
 
+    /// Refuses a child that was forked.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`] in every process but the one in which this was made.
+    pub fn check(self) -> Result<(), Forked> {
+        if self.is_here() { Ok(()) } else { Err(Forked) }
+    }
+
     /// The same for a caller that has just read `now` from `clock`: every lock asks twice, and reading
     /// the clock again for it costs 1 % of a lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
     #[inline]
-    pub fn is_here_now(self, clock: Clock, now: Moment) -> bool {
-        match clock {
+    pub fn check_at(self, clock: Clock, now: Moment) -> Result<(), Forked> {
+        let is_here = match clock {
             Clock::Boottime => self.is_here_at(now),
             Clock::Callers(_) => self.is_here(),
-        }
+        };
+        if is_here { Ok(()) } else { Err(Forked) }
     }
 }
+
+/// The manager belongs to the parent of this process, which was forked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forked;

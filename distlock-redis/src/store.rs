@@ -14,6 +14,7 @@
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`, `identity`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, 
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
-    OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents, on_heap,
+    OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
 };
 use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 use redis::ConnectionInfo;
@@ -405,6 +406,16 @@ impl StoreAdmin for RedisStore {
         let locks = locks.to_vec();
         Some(Box::pin(async move { self.server.glances(&locks, answer_by).await }))
     }
+}
+
+/// Makes an operation where it will be. `Box::pin` makes it on the stack and copies all of it: two kilobytes for a
+/// command of Redis, in which there is nothing before the first poll but what it was given.
+pub(crate) fn on_heap<'a, T, F>(op: impl FnOnce() -> F) -> OpOn<'a, T>
+where
+    F: Future<Output = Result<T, Fault>> + Send + 'a,
+{
+    let op = Box::write(Box::<F>::new_uninit(), op());
+    Box::into_pin(op)
 }
 
 impl fmt::Debug for RedisStore {

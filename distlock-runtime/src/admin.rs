@@ -13,7 +13,6 @@ use distlock_core::line::{Freeing, Loss};
 
 use crate::clock::Moment;
 use crate::error::{IntoLockError, LockError};
-use crate::home::RefuseFork;
 use crate::itself::Itself;
 use crate::key::LockKey;
 use crate::lock::locks::Locks;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::jitter::seconds_around;
 use crate::limit::Limit;
 use crate::name::{Advice, LockName};
+use distlock_core::fork_guard::Forked;
 use distlock_core::store::Fault;
 
 pub use distlock_core::store::BackendKind;
@@ -482,6 +483,16 @@ impl fmt::Display for Of<'_> {
 }
 
 const _: () = assert!(size_of::<LockError>() <= 32);
+
+#[doc(hidden)]
+impl From<Forked> for LockError {
+    #[cold]
+    fn from(_: Forked) -> Self {
+        Self::invalid_option(
+            "manager: it was made before this process was forked, and belongs to the parent; make the manager after the fork",
+        )
+    }
+}
 
 /// Turns a store's fault into the error of a call.
 pub(crate) trait IntoLockError {

@@ -15,7 +15,6 @@ mod builder;
 mod engine;
 mod error;
 mod global;
-mod home;
 mod integrations;
 mod itself;
 mod key_encoding;

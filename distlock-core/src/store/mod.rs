@@ -43,16 +43,6 @@ pub type Op<T> = OpOn<'static, T>;
 /// An operation that only its caller waits for: it borrows the store, which spares a hot counter.
 pub type OpOn<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
 
-/// Makes an operation where it will be. `Box::pin` makes it on the stack and copies all of it: two kilobytes for a
-/// command of Redis, in which there is nothing before the first poll but what it was given.
-pub fn on_heap<'a, T, F>(op: impl FnOnce() -> F) -> OpOn<'a, T>
-where
-    F: Future<Output = Result<T, Fault>> + Send + 'a,
-{
-    let op = Box::write(Box::<F>::new_uninit(), op());
-    Box::into_pin(op)
-}
-
 /// A place that keeps locks.
 ///
 /// An operation is under way once its future was polled. Operations of one key reach the store in

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::store::on_heap;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::{RestartGuard, relies_for};
 use distlock_core::select::until;
-use distlock_core::store::{BackendKind, Fault, Op, Store, on_heap};
+use distlock_core::store::{BackendKind, Fault, Op, Store};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 

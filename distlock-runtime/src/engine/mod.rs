@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
-use crate::home::Home;
 use crate::select::until;
 use crate::shield::shield;
 use alarm::Alarms;
+use distlock_core::fork_guard::Home;
 pub(crate) use distlock_core::timers;
 use distlock_core::timers::{Plan, Timers};
 use thread::{Thread, Work};

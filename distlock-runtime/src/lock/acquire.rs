@@ -28,7 +28,6 @@ use super::services::Services;
 use super::try_acquire::{Settled, Try};
 use super::waiter::Waiting;
 use crate::error::{BackendKind, IntoLockError, LockError};
-use crate::home::RefuseFork;
 use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
 use crate::one_or_many::OneOrMany;

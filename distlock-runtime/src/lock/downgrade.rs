@@ -15,7 +15,6 @@ use super::services::Services;
 use super::table::LockTable;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};
-use crate::home::RefuseFork;
 use crate::observe::Verb;
 use crate::store::{self, Exchanged};
 

@@ -18,12 +18,11 @@ use super::table::LockTable;
 use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};
-use crate::home::RefuseFork;
-use crate::ranges::check_ttl;
 use crate::name::LockName;
 use crate::observe::{LeaseEvent, Listening, Verb};
 use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
+use crate::ranges::check_ttl;
 use crate::select::{any, until};
 use crate::store::{Owned, Renewal, Renewed};
 

@@ -15,13 +15,13 @@ use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
-use crate::home::Home;
 use crate::itself::Itself;
 use crate::name::LockName;
 use crate::observe::Observers;
 use crate::store::owner::Owner;
 use crate::store::{Fault, Op, Store};
 use crate::token::Identity;
+use distlock_core::fork_guard::Home;
 
 /// The services of one manager.
 pub(crate) struct Services {

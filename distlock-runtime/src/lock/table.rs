@@ -24,13 +24,13 @@ use super::release_retry::Retries;
 use super::schedule::Schedule;
 use super::services::Services;
 use crate::clock::Clock;
-use crate::home::Home;
 use crate::itself::Itself;
 use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::observe::Observers;
 use crate::peers::{Answers, Questions};
 use crate::shrink::shrink;
 use crate::store::owner::Owner;
+use distlock_core::fork_guard::Home;
 
 pub(super) const SHARDS: usize = 64;
 
