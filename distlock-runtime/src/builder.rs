@@ -14,8 +14,6 @@ use crate::error::LockError;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::observe::Observers;
-#[cfg(feature = "test-util")]
-use crate::observe::Probe;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::stores::{self, Offers};
@@ -96,7 +94,7 @@ impl LockManagerBuilder {
 
     /// Shows the probe what happens to every lease of the manager.
     #[cfg(feature = "test-util")]
-    pub(crate) fn probed_by(mut self, probe: Arc<dyn Probe>) -> Self {
+    pub(crate) fn probed_by(mut self, probe: Arc<dyn crate::observe::probe::Probe>) -> Self {
         self.observers.set_probe(probe);
         self
     }

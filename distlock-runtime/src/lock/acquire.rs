@@ -35,10 +35,10 @@ use crate::options::{OnLost, Release, Resolved};
 use crate::store::owner::TOKENS_PER_FENCE;
 use crate::store::{Answer, Attempt, Fault, OpOn};
 
-/// How long after its time a call for several locks may still end by itself.
+/// The time after its end for which a call for several locks may still end by itself.
 const LATE: Duration = Duration::from_millis(50);
 
-/// What is asked for, with the manager's defaults filled in.
+/// The locks that are asked for, and how, with the manager's defaults filled in.
 pub(crate) struct Ask {
     /// In stored order, each once.
     pub(crate) wanted: OneOrMany<Arc<LockName>>,
@@ -56,20 +56,20 @@ pub(crate) struct Call {
     joined: OneOrMany<Arc<Lease>>,
     on_lost: OnLost,
     release: Release,
-    /// The store has been gone for so long that the call waits less for it than it would for others.
+    /// Whether the store has been gone for long: the call then waits less for it than it would for other holders.
     cut_short: bool,
     reported: Reported,
 }
 
-/// How much observers know of a call: the code that sees its end first reports it, once.
+/// The state of a call's report to observers. The code that sees its end first reports it, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reported {
     Nothing,
-    /// That it waits.
+    /// Its wait.
     Waits,
-    /// That it waits, by [`outage`], which reports its end as well if the call is dropped.
+    /// Its wait, by [`outage`], which also reports its end if the call is dropped.
     WaitsByOther,
-    /// How it ended.
+    /// Its end.
     End,
 }
 

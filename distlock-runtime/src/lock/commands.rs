@@ -19,7 +19,7 @@ use crate::shield::shield;
 use crate::store::Entry;
 use crate::store::owner::Owner;
 
-/// When a line is looked at again whose look has panicked.
+/// The pause before a line is looked at again whose look has panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// Carries out the effects of a change, while no mutex is held. `is_due` says whether the line is to be looked

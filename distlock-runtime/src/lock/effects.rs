@@ -33,7 +33,7 @@ impl Kinds for Live {
     type Fault = Fault;
 }
 
-/// What one change of one lock's line brings about.
+/// The effects of one change of one lock's line.
 pub(super) struct Effects<'a> {
     pub(super) services: &'a Services,
     pub(super) lock: &'a Arc<LockName>,

@@ -133,7 +133,8 @@ impl LockGuard {
         self.leases.iter().map(|lease| lease.fencing_token()).max().unwrap_or_default()
     }
 
-    /// Returns the fencing token of each key, in the order of [`keys`](Self::keys): for a resource behind each.
+    /// Returns the fencing token of each key, in the order of [`keys`](Self::keys): for resources that each
+    /// check their own.
     ///
     /// ```
     /// # use distlock_runtime as distlock;

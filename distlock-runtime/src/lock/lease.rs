@@ -79,11 +79,11 @@ pub(crate) struct Lease {
     /// Whether its holder has given it back, after its body was dropped, and whether a task waits for that.
     returned: AtomicU8,
     changed: Notify,
-    /// What observers learn of it.
+    /// Its times and reports, for observers.
     pub(super) account: Account,
 }
 
-/// How far a caller has come: the slot in which a line leaves its answer.
+/// The seat of a caller: the slot in which a line leaves its answer.
 pub(super) enum Seat {
     /// Its own try is under way.
     Trying,
@@ -102,7 +102,7 @@ pub(super) enum Seat {
     Left,
 }
 
-/// What a caller finds in its seat.
+/// A change that a caller finds in its seat.
 pub(super) enum SeatChange {
     Granted,
     Denied(Denied<Fault>),

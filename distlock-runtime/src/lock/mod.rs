@@ -29,8 +29,8 @@
 //! | **`acquire`** | a call for a lock, or for several |
 //!
 //! A call goes from `acquire` to `table`, which changes the line, and back with what the line has decided: a try of
-//! its own, a wait, or a lease. The answers of the store take the same way. One circle is in the matter: a change
-//! brings about commands, and their answers are changes. `table` gets `commands::carry_out` as a function.
+//! its own, a wait, or a lease. The answers of the store take the same way. One circle cannot be avoided: a
+//! change brings about commands, and their answers are changes. So `table` gets `commands::carry_out` as a function.
 //!
 //! # Cancellation
 //!

@@ -3,7 +3,7 @@
 //! A server may come back with an older state of its data (a restart from a snapshot, a failover to a replica
 //! that lags). It then has locks and places in queues again that were released since. Their process is alive,
 //! so the store waits for it: a whole lease, or a reservation for each place. The store also asks that process:
-//! it sends a hint when it has reserved the lock for such a token, and a message when others wait behind one.
+//! it sends a hint when it has reserved the lock for such a token, and a message when others wait after one.
 //! If no call uses the token, the process releases it. // R4
 //!
 //! # When a token must not be released
@@ -42,7 +42,7 @@ const MOST: usize = 1000;
 /// From this many kept locks on, those that are free by now are forgotten.
 const MANY_KEPT: usize = 64;
 
-/// What one manager knows about tokens that may be orphaned.
+/// A manager's knowledge about tokens that may be orphaned.
 #[derive(Default)]
 pub(super) struct Orphans {
     kept: Mutex<Kept>,

@@ -54,7 +54,7 @@ pub(super) fn give_up_early(
     })
 }
 
-/// What observers learn of such a call: it waits for the store, and may be cut short.
+/// The report of such a call to observers: it waits for the store, and may be cut short.
 struct Report<'a> {
     locks: &'a Locks,
     lock: Arc<LockName>,

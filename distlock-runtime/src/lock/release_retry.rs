@@ -52,7 +52,7 @@ pub(super) struct Unconfirmed {
     _unfinished: Unfinished,
 }
 
-/// What a try means for its release.
+/// The next step for a release after a try.
 enum Verdict {
     Done(Freed),
     /// It is tried again as soon as others go through.
@@ -70,7 +70,7 @@ pub(super) struct Confirmed {
     _unfinished: Unfinished,
 }
 
-/// What became of a release that was handed in.
+/// The next step for a release that was handed in.
 pub(super) enum Retried {
     /// It needs no other try.
     Done(Confirmed),
@@ -227,7 +227,7 @@ impl Default for Lane {
     }
 }
 
-/// What a lane does next.
+/// The next step of a lane.
 enum Step {
     Round(Vec<Unconfirmed>),
     Pause(Instant),

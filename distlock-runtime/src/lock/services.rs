@@ -39,7 +39,7 @@ pub(crate) struct Services {
     /// Issues owner tokens, and remembers them.
     pub(super) identity: Identity,
     pub(super) orphans: Orphans,
-    /// What other processes may learn of this one; `None` if they may learn nothing.
+    /// The details of this process that others may learn; `None` if they may learn nothing.
     pub(super) itself: Option<Itself>,
     pub(super) command_timeout: Duration,
     /// Whether the store ends a lease that is not renewed.

@@ -1,5 +1,5 @@
-//! What this process holds and waits for, for others that ask (R15) and for its own manager. It changes
-//! nothing.
+//! A snapshot of what this process holds and waits for, for others that ask (R15) and for its own manager.
+//! Taking it changes nothing.
 
 use std::sync::Arc;
 

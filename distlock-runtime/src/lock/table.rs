@@ -43,7 +43,7 @@ pub(crate) struct LockTable {
     pub(crate) retries: Retries,
     /// Whose turn it is to renew very many leases, for each part of the store.
     pub(super) renewal_turns: Mutex<HashMap<usize, Arc<tokio::sync::Mutex<()>>>>,
-    /// What this process asks others about their locks, and what others ask it.
+    /// Questions of this process about the locks of others, and of others about its own.
     pub(crate) questions: Questions,
     pub(super) answers: Answers,
 }
@@ -60,7 +60,7 @@ struct Entry {
     schedule: Schedule,
 }
 
-/// What becomes of a line after a change.
+/// The next step for a line after a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// It stays; the next look is planned.

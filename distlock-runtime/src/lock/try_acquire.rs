@@ -17,7 +17,7 @@ use crate::observe::Verb;
 use crate::store::Fault;
 use crate::store::owner::Owner;
 
-/// What came of a try.
+/// The outcome of a try.
 pub(super) enum Settled<'a> {
     Held(Arc<Lease>),
     Wait(Waiting<'a>),

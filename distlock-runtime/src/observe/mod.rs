@@ -17,7 +17,7 @@ mod log;
 pub(crate) mod metrics;
 mod observer;
 mod observers;
-mod probe;
+pub(crate) mod probe;
 mod span;
 
 pub use crate::error::LostReason;
@@ -32,5 +32,5 @@ pub use observer::{
     Waiting,
 };
 pub(crate) use observers::{Listening, Observers};
-pub(crate) use probe::{LeaseEvent, Probe};
+pub(crate) use probe::LeaseEvent;
 pub(crate) use span::{WaitSpan, in_acquire_span};

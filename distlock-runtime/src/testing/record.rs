@@ -12,7 +12,8 @@ use super::Locks;
 use crate::key::LockKey;
 use crate::limit::Limit;
 use crate::name::LockName;
-use crate::observe::{LeaseEvent, Probe};
+use crate::observe::LeaseEvent;
+use crate::observe::probe::Probe;
 
 impl Locks {
     /// The holders of the lock so far, in order. Calls that were refused, and

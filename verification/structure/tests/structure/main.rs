@@ -43,13 +43,14 @@ const CFGS: usize = 110;
 const WHAT: usize = 247;
 
 /// Small files, and why they are files of their own.
-const REASONS: [(&str, &str); 6] = [
+const REASONS: [(&str, &str); 7] = [
     (
         "distlock-cli/src/run/platform.rs",
         "a platform: the differences between Linux and other systems",
     ),
     ("distlock-postgres/src/no_tls.rs", "replaces `tls.rs` without the feature `tls`"),
     ("distlock-redis/src/connection/tls_off.rs", "replaces `tls.rs` without the feature `tls`"),
+    ("distlock-runtime/src/observe/probe.rs", "a trait, which the test kit implements"),
     ("distlock-runtime/src/stores/tls_off.rs", "replaces `tls.rs` without the feature `tls`"),
     ("src/assert_held.rs", "a public macro"),
     ("src/prelude.rs", "a public module of re-exports"),
