@@ -16,7 +16,7 @@ const HIDDEN: &[&str] = &[
     "return_type.rs",
     "macro_support.rs",
     "store/",
-    "testing/faults/",
+    "testing/faults.rs",
     // Traits of one crate that cannot be implemented by another.
     "integrations/http/rule.rs",
 ];

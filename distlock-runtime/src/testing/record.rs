@@ -1,4 +1,4 @@
-//! Which bodies held which locks, and in which order they were polled.
+//! The history of locks: which bodies held them, and in which order they were polled.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,101 +8,12 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use super::Locks;
-use crate::key::LockKey;
 use crate::limit::Limit;
 use crate::name::LockName;
 use crate::observe::LeaseEvent;
 use crate::observe::probe::Probe;
 
-impl Locks {
-    /// The holders of the lock so far, in order. Calls that were refused, and
-    /// [`held_elsewhere`](Self::held_elsewhere), are not in it.
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    /// # runtime.unwrap().block_on(async {
-    /// # use distlock_runtime as distlock;
-    /// use distlock::testing::{Ended, Locks};
-    ///
-    /// let locks = Locks::new();
-    /// locks.replica("a").manager().lock("k").name("report").run(async {}).await?;
-    /// let history = locks.history("k");
-    /// assert_eq!((history.names(), history.replicas()), (vec!["report"], vec!["a"]));
-    /// assert_eq!(history[0].ended, Some(Ended::Released));
-    /// # Ok::<_, distlock_runtime::LockError>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn history(&self, key: impl Into<LockKey>) -> History {
-        self.shared.record.history(key.into().as_str())
-    }
-
-    /// From the beginning of the test until now, no two calls that exclude each other were in a body under
-    /// this lock, or had a guard of it, at once: none beside one that is to be alone, and no more than there
-    /// are permits. Readers may be together.
-    ///
-    /// A body counts from its first poll to its last, also if its lease was lost in between; a guard while
-    /// its lease lasts. Whether readers were in fact together, [`most_together`](Self::most_together)
-    /// says.
-    ///
-    /// ```
-    /// # use distlock_runtime as distlock;
-    /// use std::time::Duration;
-    /// use distlock::testing::Locks;
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::LockError> {
-    /// let locks = Locks::new();
-    /// let lock = |replica| locks.replica(replica).manager().lock("k").wait(Duration::from_secs(60));
-    /// let body = || tokio::time::sleep(Duration::from_secs(7));
-    /// let (one, other) = tokio::join!(lock("a").run(body()), lock("b").run(body()));
-    /// assert!(one.is_ok() && other.is_ok());
-    /// locks.assert_never_together("k");
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If some were, or if the lock was never held, so that the test shows nothing.
-    #[track_caller]
-    pub fn assert_never_together(&self, key: impl Into<LockKey>) {
-        let key = key.into();
-        let record = &self.shared.record;
-        let never = record.history(key.as_str()).is_empty();
-        assert!(!never, "assert_never_together: nobody has ever held {:?}", key.as_str());
-        let together = record.too_many(key.as_str());
-        if !together.is_empty() {
-            let (count, key) = (together.len(), key.as_str());
-            let together: String = together.iter().map(|held| format!("\n  {held:?}")).collect();
-            panic!("{count} had {key:?} at once, one of which excludes the others:{together}");
-        }
-    }
-
-    /// How many were in a body under this lock, or had a guard of it, at once at most.
-    ///
-    /// ```
-    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    /// # runtime.unwrap().block_on(async {
-    /// # use distlock_runtime as distlock;
-    /// use distlock::LockMode;
-    /// use distlock::testing::Locks;
-    ///
-    /// let locks = Locks::new();
-    /// let read = |replica: &str| locks.replica(replica).manager().lock("k").mode(LockMode::Read);
-    /// let both = (read("a").acquire().await?, read("b").acquire().await?);
-    /// drop(both);
-    /// locks.assert_never_together("k");
-    /// assert_eq!(locks.most_together("k"), 2);
-    /// # Ok::<_, distlock_runtime::LockError>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn most_together(&self, key: impl Into<LockKey>) -> usize {
-        self.shared.record.most_together(key.into().as_str())
-    }
-}
-
-/// How a lock came out of its holder's hands; see [`Held::ended`].
+/// The way in which a hold ended; see [`Held::ended`].
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -121,13 +32,13 @@ impl Locks {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was freed, or handed on, by its holder.
+    /// Its holder released it, or handed it over.
     Released,
     /// Its lease was lost, or its replica was killed.
     Lost,
 }
 
-/// One time that a lock was held; see [`Locks::history`](super::Locks::history).
+/// One hold of a lock; see [`Locks::history`](super::Locks::history).
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -148,17 +59,17 @@ pub enum Ended {
 pub struct Held {
     /// The replica that held it.
     pub replica: String,
-    /// The lock's name: `module::function` of an annotated function, what `name` says, or the file in
-    /// which the lock was asked for.
+    /// The lock's name: `module::function` of an annotated function, the `name` of a request, or the file of the
+    /// request.
     pub name: String,
-    /// Of an exclusive lock larger than that of every earlier holder. Readers that share a lease have the
-    /// same.
+    /// The fencing token. That of an exclusive lock is larger than that of every earlier holder. Readers that share a
+    /// lease have the same token.
     pub fencing_token: u64,
-    /// When it was taken, since the [`Locks`](super::Locks) were made.
+    /// The time when the lock was taken, since the [`Locks`](super::Locks) were made.
     pub from: Duration,
-    /// When it ended; `None` while it is held.
+    /// The time when the hold ended; `None` while it lasts.
     pub until: Option<Duration>,
-    /// How it ended; `None` while it is held.
+    /// The way in which the hold ended; `None` while it lasts.
     pub ended: Option<Ended>,
 }
 
@@ -189,14 +100,14 @@ pub struct Held {
 pub struct History(pub(super) Vec<Held>);
 
 impl History {
-    /// The names of the locks, without their modules: of annotated functions, the functions' names. One
-    /// for each time that the lock was held, in order.
+    /// Returns the names of the locks, without their modules: of annotated functions, the functions' names. One
+    /// for each hold, in order.
     pub fn names(&self) -> Vec<&str> {
         let last = |held: &'_ Held| held.name.rfind("::").map_or(0, |at| at + 2);
         self.0.iter().map(|held| &held.name[last(held)..]).collect()
     }
 
-    /// The replicas that held it, one for each time, in order.
+    /// Returns the replicas that held it, one for each hold, in order.
     pub fn replicas(&self) -> Vec<&str> {
         self.0.iter().map(|held| held.replica.as_str()).collect()
     }
@@ -210,33 +121,34 @@ impl std::ops::Deref for History {
     }
 }
 
-/// A record of all replicas.
+/// The holds of all replicas.
 pub(super) struct Record {
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    /// Counts what is seen.
+struct RecordState {
+    /// Counts the sightings.
     seen: u64,
-    spans: Vec<Span>,
+    spans: Vec<HoldSpan>,
 }
 
-struct Span {
+/// One hold, and its place in the order of sightings.
+struct HoldSpan {
     key: String,
     lease: usize,
     limit: Limit,
     held: Held,
     begun: u64,
     over: Option<u64>,
-    /// Its body's first and last poll; `None` without a body.
+    /// The first and the last poll of its body; `None` without a body.
     polls: Option<(u64, u64)>,
 }
 
-impl Span {
-    /// From when to when something was done under it. A body counts while it was polled, a guard
+impl HoldSpan {
+    /// Returns the first and the last moment of work under the lock. A body counts while it was polled, a guard
     /// while it was held.
     fn bounds(&self) -> (u64, u64) {
         self.polls.unwrap_or((self.begun, self.over.unwrap_or(u64::MAX)))
@@ -248,16 +160,16 @@ impl Record {
         Self { start: Instant::now(), state: Mutex::default(), changed: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a replica holds the lock of that key.
+    /// Returns whether a replica holds the lock of that key.
     pub(super) fn is_held(&self, key: &str) -> bool {
         self.state().spans.iter().any(|span| span.key == key && span.over.is_none())
     }
 
-    /// Resolves when something is seen after this was first polled.
+    /// Resolves at the first sighting after the future was first polled.
     pub(super) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
@@ -268,14 +180,14 @@ impl Record {
         History(spans.map(|span| span.held.clone()).collect())
     }
 
-    /// How many had the lock of that key at once at most.
+    /// Returns the largest number of holders of the lock at once.
     pub(super) fn most_together(&self, key: &str) -> usize {
         let state = self.state();
         let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
         spans.iter().map(|span| at(span.bounds().0, &spans).count()).max().unwrap_or(0)
     }
 
-    /// Calls that had the lock of that key at once, although one of them excludes the others.
+    /// Returns calls that had the lock at once, although one of them excludes the others.
     pub(super) fn too_many(&self, key: &str) -> Vec<Held> {
         let state = self.state();
         let spans: Vec<_> = state.spans.iter().filter(|span| span.key == key).collect();
@@ -284,7 +196,7 @@ impl Record {
             let permits = together.iter().filter_map(|span| span.limit.as_permits());
             let most = permits.clone().max().map_or(usize::MAX, |most| most.get() as usize);
             let are_alone = together.iter().any(|span| span.limit.is_alone());
-            // Each is let in by its own number, and readers by none.
+            // Each call is let in by its own number of permits, and readers by none.
             if are_alone && together.len() > 1 || permits.count() > most {
                 return together.into_iter().map(|span| span.held.clone()).collect();
             }
@@ -304,16 +216,16 @@ impl Record {
             let mut state = self.state();
             state.seen += 1;
             let at = state.seen;
-            let is_it = |span: &&mut Span| {
+            let is_it = |span: &&mut HoldSpan| {
                 span.lease == lease
                     && span.held.fencing_token == fencing_token
                     && span.held.replica == replica
             };
-            // The last of them: a lease that is gone leaves its place to another.
+            // The last of them: the memory of a lease that is gone may be that of another one now.
             let span = state.spans.iter_mut().rev().find(is_it);
             let span = span.filter(|span| event != LeaseEvent::Held || span.over.is_none());
             match (span, event) {
-                (None, LeaseEvent::Held) => state.spans.push(Span {
+                (None, LeaseEvent::Held) => state.spans.push(HoldSpan {
                     key: lock.key().to_owned(),
                     lease,
                     limit,
@@ -345,13 +257,13 @@ impl Record {
     }
 }
 
-/// The holders at that time.
-fn at<'a>(then: u64, spans: &'a [&'a Span]) -> impl Iterator<Item = &'a Span> {
-    let had = move |span: &&Span| (span.bounds().0..=span.bounds().1).contains(&then);
+/// Returns the holders at that time.
+fn at<'a>(then: u64, spans: &'a [&'a HoldSpan]) -> impl Iterator<Item = &'a HoldSpan> {
+    let had = move |span: &&HoldSpan| (span.bounds().0..=span.bounds().1).contains(&then);
     spans.iter().copied().filter(had)
 }
 
-/// What one replica does goes into the record.
+/// Adds the holds of one replica to the record.
 pub(super) struct Recorder {
     pub(super) replica: String,
     pub(super) record: Arc<Record>,

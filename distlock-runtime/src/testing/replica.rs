@@ -7,7 +7,7 @@ use distlock_core::line::Loss;
 
 use super::backing::Backing;
 use super::condition::Condition;
-use super::faults::State;
+use super::faults::FaultState;
 use crate::manager::LockManager;
 use crate::name::StoredName;
 
@@ -34,12 +34,12 @@ use crate::name::StoredName;
 pub struct Replica {
     pub(super) name: Arc<str>,
     pub(super) manager: LockManager,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<FaultState>,
     pub(super) backing: Arc<Backing>,
 }
 
 impl Replica {
-    /// What it is called in the [history](super::Locks::history).
+    /// Returns its name in the [history](super::Locks::history).
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -53,7 +53,7 @@ impl Replica {
         &self.name
     }
 
-    /// Its manager: hand it to the code under test, or use it with
+    /// Returns its manager. Pass it to the code under test, or use it with
     /// [`with_manager`](crate::with_manager).
     ///
     /// ```
@@ -63,7 +63,7 @@ impl Replica {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::LockError> {
     /// let a = Locks::new().replica("a");
-    /// // Code that finds its manager by itself has that of the replica.
+    /// // Code that looks for the present manager finds that of the replica.
     /// let manager = distlock::with_manager(a.manager(), async { distlock::manager() }).await?;
     /// assert!(manager.lock("order:7").acquire().await?.is_held());
     /// # Ok(())
@@ -73,7 +73,7 @@ impl Replica {
         self.manager.clone()
     }
 
-    /// Only this replica cannot reach the store, until this is dropped.
+    /// Cuts this replica alone off from the store, until the returned value is dropped.
     ///
     /// ```
     /// # use distlock_runtime as distlock;
@@ -98,7 +98,7 @@ impl Replica {
         })
     }
 
-    /// If it holds the lock under this token, it finds out that it has lost it.
+    /// Lets it notice that it has lost the lock, if it held the lock under this token.
     pub(super) fn loses(&self, stored: &StoredName, token: &str) {
         let table = &self.manager.locks().table;
         if let Some(owner) = table.owner_of(stored, token) {
@@ -106,9 +106,9 @@ impl Replica {
         }
     }
 
-    /// It dies, as with SIGKILL: it renews nothing and frees nothing, and its bodies are not polled
-    /// again. Each lock it held is free exactly one `ttl` later, on a [server](super::Locks::from_env) at most. What the test still awaits of it ends
-    /// with an error, `Lost` or `Backend`.
+    /// Kills it, as SIGKILL does: it renews and releases nothing, and its bodies are not polled again. Each lock that it
+    /// held is free exactly one `ttl` later, and at most that on a [server](super::Locks::from_env). Calls of it that the
+    /// test still awaits end with an error, `Lost` or `Backend`.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -142,12 +142,6 @@ impl Replica {
                 table.taken_away(&owner, Loss::Expired);
             }
         }
-    }
-}
-
-impl fmt::Debug for super::Locks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locks").field("replicas", &*self.replicas()).finish_non_exhaustive()
     }
 }
 

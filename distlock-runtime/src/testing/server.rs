@@ -1,14 +1,13 @@
-//! A store in this process that behaves as one on a server: several managers have it in common, a lease
-//! ends unless it is renewed, and a release reserves the lock for the next in the queue. Time is
-//! tokio's, which a test may have paused.
+//! A store in this process that behaves as one on a server: several managers share it, a lease ends unless it is
+//! renewed, and a release reserves the lock for the next in the queue. Time is tokio's, which a test may have paused.
 
+use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::state::{Kept, Kind, Place, Process, State, Told};
 use crate::clock::{Clock, Moment};
 use crate::itself::Itself;
 use crate::memory::callers_time;
@@ -18,45 +17,49 @@ use crate::store::admin::StoreAdmin;
 use crate::store::owner::Owner;
 use crate::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
-    Limit, Listener, Op, OpOn, Outage, Owned, ProcessDirectory, Records, Renewal, Renewed, Store,
+    Limit, Listener, Message, Notification, Op, OpOn, Outage, Owned, ProcessDirectory, Records,
+    Renewal, Renewed, Store, Term,
 };
 use crate::token::Token;
 
-/// How much longer a lock is kept for its `min_hold` if others wait for it.
+/// How much longer a lock is kept after its `min_hold` if others wait for it.
 const KEPT_LONGER: Duration = Duration::from_millis(100);
 
-/// What all replicas of a test have in common.
+/// The server that all replicas of a test share.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct TestServer {
     clock: Clock,
-    /// Without it every lock is granted to every call.
+    /// If false, every lock is granted to every call.
     excludes: bool,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
-impl Server {
+impl TestServer {
     pub(super) fn new(excludes: bool) -> Self {
-        // Moments of zero mean that something has not happened.
+        // A moment of zero means that something has not happened, so time begins later.
         let now = callers_time();
         let start = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
         let clock = Clock::of_callers(start, callers_time);
         Self { clock, excludes, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something under the state's mutex, and delivers the notifications after unlocking it.
-    fn with<T>(&self, act: impl FnOnce(&mut State, Moment, &mut Vec<Told>) -> T) -> T {
+    /// Calls `act` under the mutex of the state, and delivers the notifications after unlocking it.
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut ServerState, Moment, &mut Vec<QueuedNotification>) -> T,
+    ) -> T {
         let mut told = Vec::new();
         let done = act(&mut self.state(), self.clock.now(), &mut told);
-        told.into_iter().for_each(Told::deliver);
+        told.into_iter().for_each(QueuedNotification::deliver);
         done
     }
 
-    /// Holds a lock for a process that is no replica, until [`free`](Self::free). False if a present
-    /// holder excludes it.
+    /// Holds a lock for a process that is no replica, until [`free`](Self::free). Returns false if a present holder
+    /// excludes it.
     pub(super) fn hold(
         &self,
         stored: &StoredName,
@@ -70,17 +73,17 @@ impl Server {
             let fits = lock.fits(limit);
             if fits {
                 let (token, until) = (token.to_owned(), Moment::NEVER);
-                lock.holders.push(Kept { token, limit, ttl, until });
+                lock.holders.push(StoredHolder { token, limit, ttl, until });
             }
             fits
         })
     }
 
-    /// Frees a lock if this token has it, or without a token from all that have it. Returns those that did.
+    /// Frees a lock if this token holds it, or without a token, from all holders. Returns their tokens.
     pub(super) fn free(&self, stored: &StoredName, token: Option<&str>) -> Vec<String> {
         self.with(|state, now, told| {
             let holders = &mut state.lock(stored).holders;
-            let is_it = |kept: &mut Kept| token.is_none_or(|token| token == kept.token);
+            let is_it = |kept: &mut StoredHolder| token.is_none_or(|token| token == kept.token);
             let freed: Vec<_> = holders.extract_if(.., is_it).collect();
             told.extend(state.settle(stored, now));
             let held = freed.into_iter().filter(|kept| kept.until > now);
@@ -88,8 +91,8 @@ impl Server {
         })
     }
 
-    /// The process is dead: it renews nothing and frees nothing. What it holds is free after its ttl,
-    /// as if it had been renewed just now. Says what that is.
+    /// Notes that a process is dead: it renews and releases nothing. Its locks are free after their ttl, as if they had
+    /// just been renewed. Returns these locks.
     pub(super) fn bury(&self, process: &str) -> Vec<(StoredName, Duration)> {
         let is_its =
             |token: &str| Token::parse(token).is_some_and(|token| token.process == process);
@@ -107,33 +110,38 @@ impl Server {
         })
     }
 
-    /// Lets the next ones have a lock whose leases are over, without a command.
+    /// Lets the next waiters have a lock whose leases have expired, without a command.
     pub(super) fn expire(&self, stored: &StoredName) {
         self.with(|state, now, told| told.extend(state.settle(stored, now)));
     }
 
-    /// All waiters poll again: connections have come back.
+    /// Makes all waiters poll again, as after a reconnect.
     pub(super) fn interrupt(&self) {
         self.with(|state, _, told| {
             let nothing = || (StoredName::new(String::new()), String::new());
             told.extend(state.processes.values().map(|process| {
                 let (stored, token) = nothing();
-                Told { process: process.clone(), stored, token, kind: Kind::Interrupted }
+                QueuedNotification {
+                    process: process.clone(),
+                    stored,
+                    token,
+                    kind: NotificationKind::Interrupted,
+                }
             }));
         });
     }
 }
 
-/// One replica's way to the server.
+/// The connection of one replica to the server.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) server: Arc<Server>,
+pub(super) struct ReplicaConnection {
+    pub(super) server: Arc<TestServer>,
     pub(super) runtime: Handle,
-    /// Of its manager, with its separator.
+    /// The prefix of its manager, with its separator.
     pub(super) prefix: String,
 }
 
-impl Connection {
+impl ReplicaConnection {
     fn try_now(&self, attempt: &Attempt) -> Result<Answer, Fault> {
         let Attempt { owner: claim, term, .. } = attempt;
         if claim.is_retired() {
@@ -169,7 +177,7 @@ impl Connection {
             let remaining = Some(lock.remaining(claim.limit, now));
             let place = state.queue(claim, *ticket, now);
             told.extend(state.tell_behind(claim, &place));
-            let Place { ticket, added, .. } = place;
+            let QueuePlace { ticket, added, .. } = place;
             let (rank, behind) = (place.rank as u64, place.behind as u64);
             Entered::Queued { ticket, remaining, rank, behind, added }
         }))
@@ -236,9 +244,9 @@ impl Connection {
     }
 }
 
-impl StoreAdmin for Connection {}
+impl StoreAdmin for ReplicaConnection {}
 
-impl Store for Connection {
+impl Store for ReplicaConnection {
     fn clock(&self) -> Clock {
         self.server.clock
     }
@@ -257,7 +265,8 @@ impl Store for Connection {
 
     fn listen(&self, process: &str, listener: Listener) {
         let (listener, runtime) = (Arc::new(listener), self.runtime.clone());
-        let listening = Process { listener, runtime, prefix: self.prefix.clone(), itself: None };
+        let listening =
+            ListeningProcess { listener, runtime, prefix: self.prefix.clone(), itself: None };
         self.server.state().processes.insert(process.to_owned(), listening);
     }
 
@@ -309,7 +318,7 @@ impl Store for Connection {
             let held = holders.into_iter().flatten().filter(|holder| holder.until > now);
             let mut holders: Vec<_> = held.collect();
             holders.sort_by_key(|holder| holder.until);
-            let holder = |kept: &&Kept| Holder {
+            let holder = |kept: &&StoredHolder| Holder {
                 token: kept.token.clone(),
                 remaining: Some(kept.remaining(now)),
             };
@@ -319,7 +328,7 @@ impl Store for Connection {
     }
 }
 
-impl ProcessDirectory for Connection {
+impl ProcessDirectory for ReplicaConnection {
     fn introduce(&self, itself: &Itself) {
         if let Some(process) = self.server.state().processes.get_mut(itself.id()) {
             process.itself = Some(itself.clone());
@@ -358,7 +367,7 @@ impl ProcessDirectory for Connection {
         _answer_by: Moment,
     ) -> Op<Records> {
         let state = self.server.state();
-        // Its record says when it was made, which is counted back from this.
+        // A record has the time when the process was started, which is counted back from this.
         const TIME: u64 = u32::MAX as u64;
         let text = |id: &String| Some(state.processes.get(id)?.itself.as_ref()?.record(TIME));
         Box::pin(ready(Ok(Records { time: TIME, texts: processes.iter().map(text).collect() })))
@@ -366,7 +375,247 @@ impl ProcessDirectory for Connection {
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         self.server.with(|state, _, told| {
-            told.extend(state.tell(lock.stored(), &token, Kind::TakenAway));
+            told.extend(state.tell(lock.stored(), &token, NotificationKind::TakenAway));
         });
     }
+}
+
+/// The data of a server, and the steps that its scripts would take.
+#[derive(Debug, Default)]
+struct ServerState {
+    locks: HashMap<String, StoredLock>,
+    processes: HashMap<String, ListeningProcess>,
+    fence: u64,
+}
+
+#[derive(Debug, Default)]
+struct StoredLock {
+    /// One exclusive holder, or any others together. Leases that have expired may still be among them.
+    holders: Vec<StoredHolder>,
+    /// The waiting tokens, by ticket.
+    queue: BTreeMap<(u64, String), Arc<Owner>>,
+}
+
+impl StoredLock {
+    /// Returns whether one more holder fits.
+    fn fits(&self, limit: Limit) -> bool {
+        let first = self.holders.first();
+        first.is_none_or(|first| limit.joins(first.limit, self.holders.len()))
+    }
+
+    fn holder(&mut self, token: &str) -> Option<&mut StoredHolder> {
+        self.holders.iter_mut().find(|holder| holder.token == token)
+    }
+
+    /// Returns how long it takes until one more holder fits, if no holder leaves or is renewed.
+    fn remaining(&self, limit: Limit, now: Moment) -> Duration {
+        let mut remaining: Vec<_> = self.holders.iter().map(|kept| kept.remaining(now)).collect();
+        remaining.sort_unstable();
+        // At least one has to leave: an exclusive holder is alone.
+        let leave = limit.too_many(remaining.len()).max(1);
+        remaining.get(leave - 1).copied().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Clone)]
+struct StoredHolder {
+    token: String,
+    limit: Limit,
+    ttl: Duration,
+    until: Moment,
+}
+
+impl StoredHolder {
+    /// Returns the rest of its lease. A lease without an end always has its whole ttl.
+    fn remaining(&self, now: Moment) -> Duration {
+        if self.until == Moment::NEVER { self.ttl } else { self.until.since(now) }
+    }
+}
+
+/// A process that can be notified.
+#[derive(Clone)]
+struct ListeningProcess {
+    listener: Arc<Listener>,
+    runtime: Handle,
+    /// The prefix, with its separator.
+    prefix: String,
+    /// Its record, if others may know it.
+    itself: Option<Itself>,
+}
+
+impl ListeningProcess {
+    /// Delivers a message of another process, on this one's runtime.
+    fn receive(self, text: String) {
+        self.runtime.clone().spawn(async move {
+            match text.split_once(' ') {
+                Some(("q", text)) => {
+                    (self.listener)(Notification::Question { prefix: &self.prefix, text });
+                }
+                Some(("a", text)) => (self.listener)(Notification::Answer(text)),
+                _ => {}
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for ListeningProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ListeningProcess")
+    }
+}
+
+/// A notification, which is delivered once the mutex of the state is free.
+struct QueuedNotification {
+    process: ListeningProcess,
+    stored: StoredName,
+    token: String,
+    kind: NotificationKind,
+}
+
+#[derive(Clone, Copy)]
+enum NotificationKind {
+    Reserved,
+    WaiterBehind,
+    TakenAway,
+    Interrupted,
+}
+
+impl QueuedNotification {
+    /// Delivers it on the process's own runtime.
+    fn deliver(self) {
+        let Self { process, stored, token, kind } = self;
+        process.runtime.clone().spawn(async move {
+            let message = Message { stored: &stored, token: &token };
+            (process.listener)(match kind {
+                NotificationKind::Reserved => Notification::Reserved(message),
+                NotificationKind::WaiterBehind => Notification::WaiterBehind(message),
+                NotificationKind::TakenAway => Notification::TakenAway(message),
+                NotificationKind::Interrupted => Notification::Interrupted,
+            });
+        });
+    }
+}
+
+impl ServerState {
+    fn lock(&mut self, stored: &str) -> &mut StoredLock {
+        self.locks.entry(stored.to_owned()).or_default()
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.fence += 1;
+        self.fence
+    }
+
+    fn tell(
+        &self,
+        stored: &StoredName,
+        token: &str,
+        kind: NotificationKind,
+    ) -> Option<QueuedNotification> {
+        let process = self.processes.get(Token::parse(token)?.process)?.clone();
+        Some(QueuedNotification { process, stored: stored.clone(), token: token.to_owned(), kind })
+    }
+
+    /// Removes expired leases, and lets in the first waiters that can be notified, as long as they fit.
+    fn settle(&mut self, stored: &StoredName, now: Moment) -> Vec<QueuedNotification> {
+        let mut let_in = Vec::new();
+        self.lock(stored).holders.retain(|holder| holder.until > now);
+        loop {
+            let lock = self.lock(stored);
+            if lock.holders.first().is_some_and(|holder| holder.limit.is_alone()) {
+                return let_in;
+            }
+            let Some(((ticket, token), waiter)) = lock.queue.pop_first() else { return let_in };
+            // Its release is on the way. A real server does not know that, and hands the lock over a moment later.
+            if waiter.is_retired() {
+                continue;
+            }
+            let fits = lock.fits(waiter.limit);
+            // A dead waiter is removed in any case: those after it may fit where it does not.
+            let Some(told) = self.tell(stored, &token, NotificationKind::Reserved) else {
+                continue;
+            };
+            if !fits {
+                self.lock(stored).queue.insert((ticket, token), waiter);
+                return let_in;
+            }
+            let ttl = Token::parse(&token).map_or(Duration::ZERO, |token| token.reservation);
+            let kept = StoredHolder { token, limit: waiter.limit, ttl, until: now.after(ttl) };
+            self.lock(stored).holders.push(kept);
+            let_in.push(told);
+        }
+    }
+
+    fn grant(&mut self, claim: &Owner, term: Term, now: Moment) -> u64 {
+        let (ttl, stored) = (term.stored_for(), claim.lock.stored());
+        sent(claim, now, ttl);
+        let lock = self.lock(stored);
+        lock.queue.retain(|(_, waiting), _| *waiting != claim.token);
+        let until = now.after(ttl);
+        match lock.holder(&claim.token) {
+            Some(kept) => (kept.ttl, kept.until) = (ttl, kept.until.max(until)),
+            None => {
+                let token = claim.token.clone();
+                lock.holders.push(StoredHolder { token, limit: claim.limit, ttl, until });
+            }
+        }
+        self.draw()
+    }
+
+    /// Enters the queue, or finds the present place there.
+    fn queue(&mut self, claim: &Arc<Owner>, ticket: u64, now: Moment) -> QueuePlace {
+        sent(claim, now, Duration::ZERO);
+        let drawn = if ticket == 0 { self.draw() } else { ticket };
+        let queue = &mut self.lock(claim.lock.stored()).queue;
+        let stands = queue.keys().find(|(_, token)| *token == claim.token).map(|(at, _)| *at);
+        let ticket = stands.unwrap_or(drawn);
+        queue.insert((ticket, claim.token.clone()), claim.clone());
+        let rank = queue.keys().take_while(|(_, token)| *token != claim.token).count();
+        let mut behind = queue.values().skip(rank + 1);
+        // A reader that is followed by readers alone does not keep them waiting.
+        let behind = match claim.limit.is_read() {
+            true => usize::from(behind.any(|other| !other.limit.is_read())),
+            false => behind.count(),
+        };
+        QueuePlace {
+            ticket,
+            rank,
+            behind,
+            added: stands.is_none(),
+            is_last: rank + 1 == queue.len(),
+        }
+    }
+
+    /// Notifies the calls before this place that somebody waits after them.
+    fn tell_behind(&self, claim: &Owner, place: &QueuePlace) -> Vec<QueuedNotification> {
+        let stored = claim.lock.stored();
+        let Some(lock) = self.locks.get(&**stored) else { return Vec::new() };
+        let tell = |token: &str| self.tell(stored, token, NotificationKind::WaiterBehind);
+        let in_front = lock.queue.values().take(place.rank).rev();
+        let readers = in_front.clone().take_while(|waiter| waiter.limit.is_read());
+        match in_front.clone().next() {
+            None => lock.holders.iter().filter_map(|holder| tell(&holder.token)).collect(),
+            Some(_) if !(place.added && place.is_last) => Vec::new(),
+            Some(last) if !last.limit.is_read() => tell(&last.token).into_iter().collect(),
+            // Consecutive readers are let in together, and one more only joins them.
+            Some(_) if claim.limit.is_read() => Vec::new(),
+            Some(_) => readers.filter_map(|reader| tell(&reader.token)).collect(),
+        }
+    }
+}
+
+/// The place of a token in a queue.
+struct QueuePlace {
+    ticket: u64,
+    rank: usize,
+    behind: usize,
+    added: bool,
+    is_last: bool,
+}
+
+/// Notes that the claim may be in the store from now on.
+fn sent(claim: &Owner, now: Moment, ttl: Duration) {
+    claim.sending(now, ttl, 1);
+    claim.answered(1);
+    claim.leaves_a_trace();
 }

@@ -210,11 +210,11 @@ pub trait HasKey: sealed::Sealed {}
 
 impl HasKey for Keyed {}
 
+impl sealed::Sealed for Keyed {}
+impl sealed::Sealed for Unkeyed {}
+
 mod sealed {
     pub trait Sealed {}
-
-    impl Sealed for super::Keyed {}
-    impl Sealed for super::Unkeyed {}
 }
 
 /// A value that a `key_fn` may return besides a response: the key of a request, or `None`.
