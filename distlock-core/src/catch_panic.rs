@@ -9,16 +9,11 @@
 //! after all of a state has changed, and under no mutex of ours but that of a connection's driver,
 //! which no task waits for.
 
-use std::future::Future;
-use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Runs what is not ours, or depends on it; `None` if it panicked, which the panic hook has reported.
 pub fn shield<T>(act: impl FnOnce() -> T) -> Option<T> {

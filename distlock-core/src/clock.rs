@@ -4,8 +4,7 @@
 //! through its lease must find it gone, and `Instant` does not count suspend on Linux. Leases in memory
 //! age on the caller's tokio clock, so that tests under `tokio::time::pause` see them expire.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A point on a store's clock, in nanoseconds since some start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

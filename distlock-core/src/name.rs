@@ -9,10 +9,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::LockKey;
+pub use stored::{BuildStoredHasher, StoredName};
 
-pub use stored::BuildStoredHasher;
-pub use stored::StoredName;
+use crate::key::LockKey;
 
 /// Which lock a [`LockError`](crate::LockError) is about.
 ///

@@ -23,11 +23,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::capacity::Limit;
-pub use crate::clock::{Clock, Moment};
-pub use crate::name::{LockName, StoredName};
-pub use crate::process_info::ProcessInfo;
-pub use crate::token::Token;
 pub use admin::StoreAdmin;
 pub use answer::{Answer, Entered, Exchanged, Owned};
 pub use fault::{BackendKind, Fault};
@@ -36,6 +31,12 @@ pub use reports::{
     DrivenBy, LinkWatch, Listener, Message, Notification, StoreEvents, StoreStatus, WakeUps, Which,
 };
 pub use term::Term;
+
+pub use crate::capacity::Limit;
+pub use crate::clock::{Clock, Moment};
+pub use crate::name::{LockName, StoredName};
+pub use crate::process_info::ProcessInfo;
+pub use crate::token::Token;
 
 /// An operation under way. It owns all it needs, so that its caller can leave it to the engine.
 pub type Op<T> = OpOn<'static, T>;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::name::LockName;
-use crate::name::StoredName;
+use crate::name::{LockName, StoredName};
 
 /// What a store calls with its notifications.
 pub type Listener = Box<dyn Fn(Notification<'_>) + Send + Sync>;
