@@ -1,4 +1,4 @@
-//! A moment to wait for, on whatever runtime.
+//! A future that resolves at a moment, on any runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,38 +8,50 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::timers::{Slot, Timers};
 
-/// The tasks that wait for a moment. One that waits for an answer has its limit here and takes it out
-/// again; in the common case the engine never looks at it.
+/// The tasks that wait for a moment. A task that waits for an answer inserts its deadline here and removes it after the
+/// answer. In the common case the engine never looks at the entry.
 pub type Alarms = Timers<Waker>;
 
 impl Alarms {
-    /// Has a task woken by an entry that is still there; false if there is none.
+    /// Sets the waker of an entry. Returns false if the entry was taken out.
     fn rearm(&self, slot: Slot, waker: &Waker) -> bool {
         match self.with(slot, |old| old.will_wake(waker)) {
             Some(true) => return true,
             Some(false) => {}
             None => return false,
         }
-        // Cloned, and the one before it dropped, while the shard is free: a waker may own its task,
-        // and the task a lock.
+        // The new waker is cloned and the old one dropped while the shard is not locked: a waker may own its task, and
+        // the task may own a lock.
         let mut new = waker.clone();
         self.with(slot, |old| std::mem::swap(old, &mut new)).is_some()
     }
 }
 
-/// Resolves at a moment, whatever runtime it is polled on.
+/// How long to wait before a paused clock is read again.
+const PAUSED: Duration = Duration::from_millis(50);
+
+/// A future that resolves at a moment, on any runtime.
 ///
-/// The engine wakes it. A store whose leases age on tokio's clock is waited for on tokio's timers as
-/// well, where there are any: a clock that was paused is only moved on by those.
+/// The engine wakes it, and the engine does not know that a test has paused tokio's clock. So the runtime also waits
+/// on tokio's timers for a store whose leases age on that clock: only they move a paused clock forward.
 pub enum Alarm<'a> {
-    Set { alarms: &'a Alarms, clock: Clock, at: Moment, slot: Option<Slot> },
+    /// Resolves at a moment.
+    Set {
+        /// The alarms of the engine.
+        alarms: &'a Alarms,
+        /// The clock that `at` is read on.
+        clock: Clock,
+        /// The moment.
+        at: Moment,
+        /// The entry among the alarms, from the first poll on.
+        slot: Option<Slot>,
+    },
+    /// Never resolves.
     Never,
 }
 
-/// A clock that stands while real time goes on is looked at again so much later.
-const STANDING: Duration = Duration::from_millis(50);
-
 impl<'a> Alarm<'a> {
+    /// Returns a future that resolves at `at`, or never for [`Moment::NEVER`].
     #[inline]
     pub fn at(alarms: &'a Alarms, clock: Clock, at: Moment) -> Self {
         if at == Moment::NEVER {
@@ -56,8 +68,7 @@ impl Future for Alarm<'_> {
         let Self::Set { alarms, clock, at, slot } = self.get_mut() else {
             return Poll::Pending;
         };
-        // An entry that is still there was not due yet when the engine last looked, which saves asking
-        // the clock at every poll.
+        // An entry that is still there was not due when the engine last looked. So not every poll has to read the clock.
         if slot.is_some_and(|slot| alarms.rearm(slot, cx.waker())) {
             return Poll::Pending;
         }
@@ -66,8 +77,9 @@ impl Future for Alarm<'_> {
             if clock.now() >= *at {
                 return Poll::Ready(());
             }
-            // Due at once by the engine's clock, which is never paused: it would do nothing else.
-            look_at = look_at.max(clock.real_now().after(STANDING));
+            // The clock is paused, and the engine's clock has passed this moment. Without a later one the engine would
+            // wake this task again and again.
+            look_at = look_at.max(clock.real_now().after(PAUSED));
         }
         *slot = Some(alarms.insert(look_at, cx.waker().clone()));
         Poll::Pending

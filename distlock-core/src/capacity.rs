@@ -1,14 +1,14 @@
-//! How many may hold a lock at once: the one number in which exclusive locks, read locks and permits
-//! differ.
+//! How many may hold a lock at once. Exclusive locks, read locks and permits differ only in this number.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// How many may hold the lock at once while a token with this limit is let in.
+/// The largest number of holders of a lock that the token with this limit may be one of.
 ///
-/// A token is let in while no token has the lock alone and fewer than its limit hold it. So [`ALONE`] waits
-/// for all other holders and keeps all others out, [`READ`] runs beside any holder that is not alone, and
-/// `permits(n)` is at most the n-th. Each token is counted by its own limit: different ones may meet on one key.
+/// A token is let in if no token holds the lock alone, and fewer tokens than its limit hold it. So a token with
+/// [`ALONE`] waits for all other holders and keeps all others out. A token with [`READ`] is let in beside any holder that
+/// is not alone. A token with `permits(n)` is at most the n-th holder. Each token is counted by its own limit, because
+/// calls with different limits may use one key.
 ///
 /// [`ALONE`]: Self::ALONE
 /// [`READ`]: Self::READ
@@ -16,13 +16,13 @@ use std::num::NonZeroU32;
 pub struct Limit(NonZeroU32);
 
 impl Limit {
-    /// An exclusive lock; a write lock is the same.
+    /// The limit of an exclusive lock, and of a write lock.
     pub const ALONE: Self = Self(NonZeroU32::MIN);
-    /// A read lock: any number.
+    /// The limit of a read lock: any number of holders.
     pub const READ: Self = Self(NonZeroU32::MAX);
 
-    /// One of `n` permits; `None` for 0. With one permit a lock is exclusive. The largest number of all
-    /// stands for [`READ`](Self::READ), so it counts as one less.
+    /// Returns the limit of one of `n` permits; `None` for 0. One permit is an exclusive lock. `u32::MAX` counts as one
+    /// less, because that number stands for [`READ`](Self::READ).
     pub const fn permits(n: u32) -> Option<Self> {
         match NonZeroU32::new(if n == u32::MAX { n - 1 } else { n }) {
             Some(n) => Some(Self(n)),
@@ -30,58 +30,57 @@ impl Limit {
         }
     }
 
-    /// No other may hold the lock with it.
+    /// Returns whether no other may hold the lock at the same time.
     pub const fn is_alone(self) -> bool {
         self.0.get() == 1
     }
 
-    /// Any number may hold the lock with it.
+    /// Returns whether any number may hold the lock at the same time.
     pub const fn is_read(self) -> bool {
         self.0.get() == u32::MAX
     }
 
-    /// How many may hold the lock when one with it is let in; the largest number of all for
+    /// Returns how many may hold the lock once a token with this limit was let in; `u32::MAX` for
     /// [`READ`](Self::READ).
     pub const fn most(self) -> u32 {
         self.0.get()
     }
 
-    /// The number of permits; `None` for exclusive and for read.
+    /// Returns the number of permits; `None` for an exclusive lock and for a read lock.
     pub const fn as_permits(self) -> Option<NonZeroU32> {
         if self.is_alone() || self.is_read() { None } else { Some(self.0) }
     }
 
-    /// Whether one more with this limit may hold the lock when `others` do, none of them
+    /// Returns whether a token with this limit may hold the lock together with `others`, none of which holds it
     /// [alone](Self::ALONE).
     pub const fn fits(self, others: usize) -> bool {
         self.too_many(others) == 0
     }
 
-    /// How many of the `others` have to leave before one more with this limit fits.
+    /// Returns how many of the `others` must leave before a token with this limit [fits](Self::fits).
     pub const fn too_many(self, others: usize) -> usize {
         if self.is_read() { 0 } else { (others + 1).saturating_sub(self.0.get() as usize) }
     }
 
-    /// Whether it may hold the lock beside so many holders, any one of which has the limit `one`: never
-    /// beside one that is [alone](Self::ALONE).
+    /// Returns whether a token with this limit may hold the lock together with `holders`, one of which has the limit
+    /// `one`. One holder is enough to know whether the lock is held [alone](Self::ALONE).
     pub const fn joins(self, one: Self, holders: usize) -> bool {
         !one.is_alone() && self.fits(holders)
     }
 
-    /// Of what an owner token ends with.
+    /// Reads the end of an owner token, which [`Display`](fmt::Display) writes.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::ALONE),
             "r" => Some(Self::READ),
-            // As it is written, and no other way: two tokens of one lease would differ.
+            // Only the form that is written is read. Otherwise one lease could have two tokens.
             _ if text.starts_with(['0', '+']) => None,
             _ => Self::permits(text.parse().ok()?).filter(|limit| limit.as_permits().is_some()),
         }
     }
 }
 
-/// What an owner token ends with: nothing for [`Limit::ALONE`], `r` for [`Limit::READ`], a number for
-/// permits.
+/// Writes the end of an owner token: nothing for [`Limit::ALONE`], `r` for [`Limit::READ`], a number for permits.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.as_permits() {
@@ -110,7 +109,7 @@ mod tests {
     #[test]
     fn nobody_is_beside_one_that_is_alone() {
         assert!(!Limit::ALONE.joins(Limit::READ, 1) && !Limit::READ.joins(Limit::ALONE, 1));
-        // Each by its own limit, whatever the others' limits are.
+        // Each token is counted by its own limit, whatever the limits of the others are.
         assert!(permits(3).joins(permits(2), 2) && !permits(2).joins(permits(9), 2));
         assert!(Limit::READ.joins(permits(1000), 1000));
     }

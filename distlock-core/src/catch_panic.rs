@@ -1,13 +1,19 @@
-//! Code that is not ours: wakers, logs, and whatever they call.
+//! Panics of foreign code: wakers, loggers, observers, and runtimes that lack a driver.
 //!
-//! A waker may belong to any executor, and a log is the user's. What panics there must not unwind through
-//! the engine, or through a caller that only frees a lock another task waits for.
+//! # Wakers and logs
 //!
-//! Wakers are woken where the news arrives, which for an answer of the store is often the engine's
-//! thread: an executor's waker must not block, and one more thread between an answer and the task that
-//! waits for it would cost every lock what two threads need to wake each other. They are woken and dropped
-//! after all of a state has changed, and under no mutex of ours but that of a connection's driver,
-//! which no task waits for.
+//! A waker may belong to any executor, and a log is the user's. A panic there must not unwind through the engine, nor
+//! through a caller that only frees a lock for another task. [`shield`] and [`shielded`] catch it.
+//!
+//! Wakers are woken on the thread where an answer arrives, which is often the engine's thread. An executor's waker must
+//! not block. One more thread between an answer and the task that waits for it would slow down every lock by the time in
+//! which two threads wake each other. A state is changed completely before wakers are woken or dropped. That happens under no
+//! mutex of ours except the one of a connection's driver, and no task waits for that mutex.
+//!
+//! # Runtimes
+//!
+//! A runtime without its I/O or time driver panics when a socket or a timer is made on it, and no function tells in
+//! advance. [`Unable`] makes the attempt once for each runtime.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +21,12 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Runs what is not ours, or depends on it; `None` if it panicked, which the panic hook has reported.
+/// Runs code that may call foreign code. Returns `None` if it panicked; the panic hook has reported that.
 pub fn shield<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }
 
-/// The same for a future: it is not polled again after a panic.
+/// Runs a future that may call foreign code. Returns `None` if it panicked; it is not polled again.
 pub async fn shielded<T>(work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| match shield(|| work.as_mut().poll(cx)) {
@@ -30,20 +36,21 @@ pub async fn shielded<T>(work: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// The runtimes, by their ids, that were found to lack something.
+/// The runtimes, by their ids, on which an action has panicked.
 pub struct Unable<Id> {
-    /// There are some.
+    /// Whether there are any. It spares the mutex in the common case.
     any: AtomicBool,
     known: Mutex<Vec<Id>>,
 }
 
 impl<Id: Copy + PartialEq> Unable<Id> {
+    /// Returns an empty set.
     pub const fn new() -> Self {
         Self { any: AtomicBool::new(false), known: Mutex::new(Vec::new()) }
     }
 
-    /// Returns what `act` makes on the runtime `here`, which is the current one; `None` if that runtime cannot do it.
-    /// To be called only where panics unwind.
+    /// Runs `act` on the current runtime, whose id is `here`, and returns its value. Returns `None` if it panics, or has
+    /// panicked on this runtime before. Call this only where panics unwind.
     pub fn attempt<T>(&self, here: Id, act: impl FnOnce() -> T) -> Option<T> {
         if self.any.load(Ordering::Acquire) && self.known().contains(&here) {
             return None;

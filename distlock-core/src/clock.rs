@@ -1,59 +1,48 @@
-//! Time as a store counts it.
+//! Time: the clock that leases age on, moments on it, and conversions of durations.
 //!
-//! Leases in Redis age on a clock that counts suspend, `CLOCK_BOOTTIME` on Linux: a laptop that slept
-//! through its lease must find it gone, and `Instant` does not count suspend on Linux. Leases in memory
-//! age on the caller's tokio clock, so that tests under `tokio::time::pause` see them expire.
+//! Leases on a server age on a clock that counts suspend (`CLOCK_BOOTTIME` on Linux): a laptop that slept through its
+//! lease must find it lost, and `Instant` does not count suspend on Linux. Leases in memory age on the caller's tokio
+//! clock, so that tests under `tokio::time::pause` see them expire.
+//!
+//! No decision depends on the wall clock. [`unix_time`] is for records that other machines read.
 
 use std::time::{Duration, Instant};
 
-/// A point on a store's clock, in nanoseconds since some start.
+/// A point on a [`Clock`], in nanoseconds since some start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Never comes.
+    /// A moment that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// So many nanoseconds after the start.
+    /// Returns the moment that is `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// So much later.
+    /// Returns the moment that is `by` later; [`NEVER`](Self::NEVER) if it is too far away.
     #[inline]
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    /// Time from `earlier` to here; zero if it is not earlier.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// In 64 bits, or as many as fit: every lock asks for this many times, and 128 bits are slow.
-#[inline]
-pub fn nanos(duration: Duration) -> u64 {
-    let secs = duration.as_secs().saturating_mul(1_000_000_000);
-    secs.saturating_add(u64::from(duration.subsec_nanos()))
-}
-
-/// Counts milliseconds as the stores do; rounded up, so that a lease is never shorter there than it is here.
-pub fn millis(duration: Duration) -> u64 {
-    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
-    duration.as_secs().saturating_mul(1000).saturating_add(rest)
-}
-
 /// The clock that the leases of a store age on.
 #[derive(Debug, Clone, Copy)]
 pub enum Clock {
-    /// The system's, which counts suspend and is never paused.
+    /// The clock of the system, which counts suspend and is never paused.
     Boottime,
     /// The clock of the callers' runtime, which a test may pause.
     Callers(CallersClock),
@@ -83,12 +72,12 @@ impl Clock {
         }
     }
 
-    /// Whether time passes on it while the machine is suspended.
+    /// Returns whether time passes on this clock while the machine is suspended.
     pub fn counts_suspend(&self) -> bool {
         matches!(self, Self::Boottime)
     }
 
-    /// Reads the same clock as if it had never been paused, which is how the engine sees it.
+    /// Reads this clock as if it had never been paused. The engine's timers use this time.
     pub fn real_now(&self) -> Moment {
         match self {
             Self::Boottime => self.now(),
@@ -105,7 +94,22 @@ impl Clock {
     }
 }
 
-/// In seconds since 1970.
+/// Returns a duration in nanoseconds, or `u64::MAX` if it is longer. Every lock calls this many times, and
+/// `Duration::as_nanos` is slow because it has 128 bits.
+#[inline]
+pub fn nanos(duration: Duration) -> u64 {
+    let secs = duration.as_secs().saturating_mul(1_000_000_000);
+    secs.saturating_add(u64::from(duration.subsec_nanos()))
+}
+
+/// Returns a duration in milliseconds, which most stores count in. It is rounded up, so that a lease is never shorter in
+/// the store than it is here.
+pub fn millis(duration: Duration) -> u64 {
+    let rest = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    duration.as_secs().saturating_mul(1000).saturating_add(rest)
+}
+
+/// Reads the wall clock, in seconds since 1970.
 pub fn unix_time() -> u64 {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     time.map_or(0, |time| time.as_secs())

@@ -1,4 +1,4 @@
-//! A user and a password, kept out of every text.
+//! A user and a password that never appear in a text.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user; empty for the server's default one.
+    /// The user. Empty for the server's default user.
     pub user: String,
     /// The password.
     pub password: String,

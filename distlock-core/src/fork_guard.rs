@@ -1,27 +1,27 @@
-//! The process that a manager was made in.
+//! A guard against the use of a manager in a forked child.
 //!
-//! A child that was forked without `exec` has a copy of the manager, but not its thread, and shares
-//! its parent's sockets: a command of the child would be answered to the parent, which would take
-//! another's lock for its own. So a child may do nothing with it. That is checked before any mutex is
-//! locked, as a thread of the parent may have held it in the moment of the fork.
+//! A child that was forked without `exec` has a copy of the manager, but not the manager's thread, and it shares the
+//! sockets of its parent. The parent would read the answers to the child's commands, and take the child's locks for its
+//! own. So a child may not use the manager. This is checked before any mutex is locked, because a thread of the parent may
+//! have held that mutex at the moment of the fork.
 
 use std::cell::Cell;
 use std::process;
 
 use crate::clock::{Clock, Moment};
 
-/// For so long a thread knows in which process it is. A fork takes longer, so that a child never
-/// believes what its parent's thread has noted: of 10,000 forks of a static program without a heap
-/// the quickest took 42 µs, and it takes longer the more memory a process has. In nanoseconds.
+/// How long a thread remembers the number of its process, in nanoseconds. A fork takes longer, so a child never uses the
+/// number that its parent's thread has noted. The quickest of 10,000 forks of a static program without a heap took
+/// 42 µs, and a fork takes longer the more memory the process has.
 const KNOWN_FOR: u64 = 20_000;
 
 thread_local! {
-    /// When this thread has asked last, and the answer.
+    /// When this thread last asked for the number of its process, and the number.
     static ASKED: Cell<(Moment, u32)> = const { Cell::new((Moment::from_nanos(0), 0)) };
 }
 
-/// The number of this process. The system call for it takes 110 ns, which is 2 % of what a lock
-/// costs a busy process, and reading the clock a third of that.
+/// Returns the number of this process. The system call takes 110 ns, which is 2 % of the cost of a lock in a busy
+/// process. Reading the clock takes a third of that.
 #[inline]
 fn current(now: Moment) -> u32 {
     let (asked, process) = ASKED.get();
@@ -33,18 +33,19 @@ fn current(now: Moment) -> u32 {
     process
 }
 
-/// Where a manager is at home.
+/// The process that a manager was made in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home {
     process: u32,
 }
 
 impl Home {
+    /// Returns the current process.
     pub fn here() -> Self {
         Self { process: current(Clock::Boottime.now()) }
     }
 
-    /// To be asked once where a call begins, not all along it.
+    /// Returns whether this is still the current process. Ask once where a call begins, not in each of its steps.
     pub fn is_here(self) -> bool {
         self.is_here_at(Clock::Boottime.now())
     }
@@ -53,7 +54,7 @@ impl Home {
         current(now) == self.process
     }
 
-    /// Refuses a child that was forked.
+    /// Returns an error in a forked child.
     ///
     /// # Errors
     ///
@@ -62,12 +63,12 @@ impl Home {
         if self.is_here() { Ok(()) } else { Err(Forked) }
     }
 
-    /// The same for a caller that has just read `now` from `clock`: every lock asks twice, and reading
-    /// the clock again for it costs 1 % of a lock.
+    /// Returns an error in a forked child, for a caller that has just read `now` from `clock`. Every lock asks twice, and
+    /// reading the clock again costs 1 % of a lock.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check).
+    /// [`Forked`] in every process but the one in which this was made.
     #[inline]
     pub fn check_at(self, clock: Clock, now: Moment) -> Result<(), Forked> {
         let is_here = match clock {
@@ -78,6 +79,6 @@ impl Home {
     }
 }
 
-/// The manager belongs to the parent of this process, which was forked.
+/// The error of a forked child: the manager belongs to its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forked;

@@ -1,19 +1,19 @@
-//! Pauses that differ between processes.
+//! Random pauses, so that processes do not act in step.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Between a half and the whole of `pause`, so that processes do not act in step.
+/// Returns a random duration between half of `pause` and the whole.
 pub fn jittered(pause: Duration) -> Duration {
-    // Keyed at random for each process, and by another key for each call.
+    // Each process draws its keys at random, and each call uses another key.
     let random = RandomState::new().hash_one(0) as u32;
     pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
-/// Whole seconds between half and one and a half of `pause`, and at least one: for clients that count
-/// in seconds. Of 1 s it is one or two.
+/// Returns a random number of whole seconds between half of `pause` and one and a half times `pause`, but at least one.
+/// It is for clients that count in seconds. For a pause of 1 s the result is one or two.
 pub fn seconds_around(pause: Duration) -> u64 {
-    // A day is a mistake, but no reason to overflow.
+    // A setting of more than a day is a mistake, but no reason to overflow.
     let millis = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX).min(86_400_000);
     let first = millis.div_ceil(2000).max(1);
     let last = (millis * 3).div_ceil(2000).max(first);

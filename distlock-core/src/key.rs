@@ -1,4 +1,6 @@
-//! What to lock: the text of a key, and where it came from.
+//! The key of a lock: its text, and the template that it was made from.
+//!
+//! `distlock` re-exports [`LockKey`]. Its hidden methods are for the other crates of distlock.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,28 +9,29 @@ use std::sync::Arc;
 /// The longest key, in bytes, after encoding.
 const MAX_LEN: usize = 4096;
 
-/// What to lock: two calls exclude each other if their keys are the same text, under the same prefix of
-/// the same store.
+/// The key of a lock. Two calls exclude each other if their keys are the same text, under the same prefix of the same
+/// store.
 ///
-/// `key!` and the attribute make a key from a template. They percent-encode the values in it, so that
-/// different values never make the same key. A string is taken as it is:
+/// `key!` and the attribute make a key from a template. They percent-encode the values in it, so that different values
+/// never make the same key. A string is taken as it is:
 ///
 /// ```
-/// use distlock_core::key::LockKey;
+/// # use distlock_core::key as distlock;
+/// use distlock::LockKey;
 ///
-/// let key = LockKey::from("eu:order:42");
+/// let (shop, order) = ("eu", 42);
+/// let key = LockKey::from(format!("{shop}:order:{order}"));
 /// assert_eq!(key.as_str(), "eu:order:42");
 /// ```
 ///
-/// Prefer `key!` where a value comes from outside: as a plain string, the shop `eu:order` and the order
-/// `1` make the same key as the shop `eu` and the order `order:1`.
+/// Prefer `key!` if a value comes from outside: as a plain string, the shop `eu:order` and the order `1` make the same
+/// key as the shop `eu` and the order `order:1`.
 ///
-/// A key has 1 to 4,096 bytes after encoding. Others are refused when the lock is asked for, with
-/// `LockError::InvalidKey`.
+/// A key has 1 to 4,096 bytes after encoding. A call for a lock with any other key fails with `LockError::InvalidKey`.
 ///
 /// # Privacy
 ///
-/// Keys carry account numbers and e-mail addresses, so `Debug` shows the template only:
+/// Keys carry account numbers and e-mail addresses, so `Debug` shows only the template:
 ///
 /// ```
 /// # use distlock_core::key::LockKey;
@@ -42,32 +45,31 @@ pub struct LockKey {
     flaw: Option<Flaw>,
 }
 
-/// What went wrong while a key was made, so that `text` is not to be used.
+/// The reason why the text of a key must not be used.
 #[derive(Debug, Clone, Copy)]
 pub enum Flaw {
-    /// The `Display` of a value in it returned an error: `text` is only its beginning.
+    /// The `Display` of a value returned an error, so the text is only the beginning of the key.
     Display,
-    /// A path parameter is not what its template says.
+    /// A path parameter is not of the kind that its template expects.
     Parameter,
 }
 
 impl LockKey {
-    /// The key's text, as the store has it after the prefix.
+    /// Returns the text of the key, as the store has it after the prefix.
     ///
-    /// With its values: take care where it is printed. For logs there is
-    /// [`template`](Self::template).
+    /// It contains the values, so take care where it is printed. Use [`template`](Self::template) for logs.
     ///
     /// ```
-    /// assert_eq!(distlock_core::key::LockKey::from("order:42").as_str(), "order:42");
+    /// # use distlock_core::key as distlock;
+    /// assert_eq!(distlock::LockKey::from("order:42").as_str(), "order:42");
     /// ```
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The template the key was made from, or `None` if it was made from a string.
+    /// Returns the template that the key was made from, or `None` if it was made from a string.
     ///
-    /// `key!("order:{order_id}")` has the template `order:{order_id}`: the same for every order, and
-    /// safe to log.
+    /// `key!("order:{order_id}")` has the template `order:{order_id}`. It is the same for every order, and safe to log.
     ///
     /// ```
     /// # use distlock_core::key::LockKey;
@@ -77,17 +79,20 @@ impl LockKey {
         self.template
     }
 
-    /// A template that was filled in.
+    /// Makes a key from a template and the text that results from it.
+    #[doc(hidden)]
     pub fn of_template(template: &'static str, text: String, flaw: Option<Flaw>) -> Self {
         Self { text: text.into(), template: Some(template), flaw }
     }
 
-    /// A key of this template that nothing may be stored under.
+    /// Makes a key of a template that could not be filled in. Calls for a lock with this key fail.
+    #[doc(hidden)]
     pub fn flawed(template: &'static str, flaw: Flaw) -> Self {
         Self { text: Cow::Borrowed(""), template: Some(template), flaw: Some(flaw) }
     }
 
-    /// Whether it can be stored; if not, why, and what to do about it.
+    /// Returns an error if the key cannot be stored: why, and how to fix it.
+    #[doc(hidden)]
     pub fn check(&self) -> Result<(), &'static str> {
         if let Some(flaw) = self.flaw {
             Err(match flaw {
@@ -114,56 +119,56 @@ impl fmt::Debug for LockKey {
     }
 }
 
-/// The text as it is; a `&'static str` that is borrowed is not copied.
+/// Takes the text as it is. A borrowed `&'static str` is not copied.
 impl From<Cow<'static, str>> for LockKey {
     fn from(text: Cow<'static, str>) -> Self {
         Self { text, template: None, flaw: None }
     }
 }
 
-/// The text as it is.
+/// Takes the text as it is.
 impl From<String> for LockKey {
     fn from(text: String) -> Self {
         Cow::<'static, str>::Owned(text).into()
     }
 }
 
-/// The text as it is, copied.
+/// Copies the text as it is.
 impl From<&str> for LockKey {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
-/// The text as it is, copied: an item of `lock_all(&["a", "b"])`.
+/// Copies the text as it is: an item of `lock_all(&["a", "b"])`.
 impl From<&&str> for LockKey {
     fn from(text: &&str) -> Self {
         (*text).into()
     }
 }
 
-/// The text as it is, copied.
+/// Copies the text as it is.
 impl From<&String> for LockKey {
     fn from(text: &String) -> Self {
         text.clone().into()
     }
 }
 
-/// The text as it is.
+/// Takes the text as it is.
 impl From<Box<str>> for LockKey {
     fn from(text: Box<str>) -> Self {
         text.into_string().into()
     }
 }
 
-/// The text as it is, copied.
+/// Copies the text as it is.
 impl From<Arc<str>> for LockKey {
     fn from(text: Arc<str>) -> Self {
         text.as_ref().into()
     }
 }
 
-/// A clone: an item of `lock_all(&keys)`.
+/// Clones the key: an item of `lock_all(&keys)`.
 impl From<&Self> for LockKey {
     fn from(key: &Self) -> Self {
         key.clone()

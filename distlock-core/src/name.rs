@@ -1,5 +1,6 @@
-//! What a lock is called: in errors and events ([`LockName`], [`Label`]), and in a store
-//! ([`StoredName`]).
+//! The names of a lock: in errors and events ([`LockName`], [`Label`]), and in a store ([`StoredName`]).
+//!
+//! `distlock` re-exports [`LockName`]. Its hidden methods are for the other crates of distlock.
 
 mod stored;
 
@@ -13,23 +14,25 @@ pub use stored::{BuildStoredHasher, StoredName};
 
 use crate::key::LockKey;
 
-/// Which lock a [`LockError`](crate::LockError) is about.
+/// The lock that a `LockError` is about.
 ///
-/// `Display` and `Debug` show the name and the template, which are the same for all values and may be
-/// logged, and never the key.
+/// `Display` and `Debug` show the name and the template. These are the same for all values, and may be logged. They never
+/// show the key.
 #[derive(Clone)]
 pub struct LockName {
     label: Label,
     key: LockKey,
     stored: StoredName,
-    /// How much of `stored` is the prefix, with its separator.
+    /// The length of the prefix in `stored`, with its separator.
     prefix: usize,
     fence: Option<Arc<str>>,
-    /// It is kept here, in the box, because a `LockError` may take no more than 32 bytes.
+    /// How to answer a client that is refused this lock. It is kept here, behind the pointer of the error, because a
+    /// `LockError` may take no more than 32 bytes.
+    #[doc(hidden)]
     pub advice: Advice,
 }
 
-/// How to answer a client that is refused a lock: settings of the manager or of the layer. An error carries
+/// How to answer a client that is refused a lock. These are settings of the manager or of the layer. An error carries
 /// them to the code that turns it into a response.
 #[derive(Debug, Clone, Copy)]
 pub struct Advice {
@@ -40,16 +43,18 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// The advice without any settings: wait one second; status 423 (Locked).
     pub const DEFAULT: Self = Self { retry_after: Duration::from_secs(1), busy_status: 423 };
 }
 
-/// What a lock is called.
+/// The label of a lock in errors and events.
 #[derive(Debug, Clone)]
 pub enum Label {
+    /// A name that was given to this lock.
     Given(Cow<'static, str>),
-    /// The same for many locks.
+    /// A name that many locks share.
     Shared(Arc<str>),
-    /// It was given no name: where it was asked for.
+    /// The place in the code that asked for a lock without a name.
     Caller(&'static Location<'static>),
 }
 
@@ -64,6 +69,9 @@ impl fmt::Display for Label {
 }
 
 impl LockName {
+    /// Makes the name of a lock. `prefix` is the length of the prefix in `stored`, with its separator. `fence` is the
+    /// counter of its fencing tokens if it is not the manager's.
+    #[doc(hidden)]
     #[inline]
     pub fn new(
         label: Label,
@@ -75,7 +83,9 @@ impl LockName {
         Self { label, key, stored, prefix, fence, advice: Advice::DEFAULT }
     }
 
-    /// A lock of which only the name in the store is known; `None` if it is not one of ours.
+    /// Makes the name of a lock from its name in the store, under a known prefix. Returns `None` if no lock of distlock
+    /// has such a name.
+    #[doc(hidden)]
     pub fn of_stored(prefix: &str, stored: &str) -> Option<Self> {
         let tagged = stored.strip_prefix(prefix)?.strip_prefix("lock:")?;
         let key = match tagged.strip_prefix(':') {
@@ -87,46 +97,51 @@ impl LockName {
         Some(Self::new(label, LockKey::from(key), stored, prefix.len(), None))
     }
 
-    /// The same for a name whose prefix is not known. A prefix contains neither a brace nor `lock::`, so the
-    /// key begins at the first place where one can begin.
+    /// Makes the name of a lock from its name in the store, under an unknown prefix. A prefix contains neither a brace
+    /// nor `lock::`, so the key begins at the first place where one can begin.
+    #[doc(hidden)]
     pub fn of_message(stored: &str) -> Option<Self> {
         let mut places = stored.match_indices("lock:").map(|(at, _)| &stored[..at]);
         places.find_map(|prefix| Self::of_stored(prefix, stored))
     }
 
-    /// A lock that was asked for without a key that could be stored.
+    /// Makes the name of a lock whose key cannot be stored.
+    #[doc(hidden)]
     pub fn unstored(label: Label) -> Self {
         Self::new(label, LockKey::from(""), StoredName::new(String::new()), 0, None)
     }
 
-    /// The prefix in the store, with its separator.
+    /// Returns the prefix in the store, with its separator.
     #[doc(hidden)]
     pub fn prefix(&self) -> &str {
         &self.stored[..self.prefix]
     }
 
-    /// Where processes that wait for it stand in the store: the parts of that name.
+    /// Returns the three parts of the name of its queue in the store.
     #[doc(hidden)]
     pub fn queue(&self) -> [&str; 3] {
         [self.prefix(), "queue", &self.stored[self.prefix + "lock".len()..]]
     }
 
-    /// The counter of its fencing tokens, where it is not the manager's.
+    /// Returns the counter of its fencing tokens, or `None` if it is the manager's.
+    #[doc(hidden)]
     pub fn fence(&self) -> Option<&Arc<str>> {
         self.fence.as_ref()
     }
 
-    /// The name under which the store keeps it.
+    /// Returns its name in the store.
     #[doc(hidden)]
     pub fn stored(&self) -> &StoredName {
         &self.stored
     }
 
-    /// The label in errors and events.
+    /// Returns the label of the lock in errors and events.
     ///
-    /// It is what the option `name` says. Without it: `module::function` of a function with the attribute;
-    /// of a layer or a middleware the file and line where it was made; else the file where the lock was
-    /// asked for.
+    /// This is the value of the option `name`. The default depends on who asked for the lock:
+    ///
+    /// - a function with the attribute: `module::function`
+    /// - a layer or a middleware: the file and line where it was made
+    /// - other code: the file of the call
     pub fn name(&self) -> &str {
         match &self.label {
             Label::Given(name) => name,
@@ -135,18 +150,18 @@ impl LockName {
         }
     }
 
-    /// The template of the key, with its placeholders: `order:{order_id}`. `None` if the key was made from
-    /// a string.
+    /// Returns the template of the key, with its placeholders (`order:{order_id}`), or `None` if the key was made from a
+    /// string.
     ///
-    /// It is the same for all values, and may be a label of a metric; see [`key`](Self::key) for the values.
+    /// It is the same for all values, and may be a label of a metric. See [`key`](Self::key) for the values.
     pub fn template(&self) -> Option<&'static str> {
         self.key.template()
     }
 
-    /// The key, with its values, as it was asked for: without the manager's prefix.
+    /// Returns the key with its values, without the manager's prefix.
     ///
-    /// Keys carry account numbers and e-mail addresses: keep them out of logs and metrics. The answer to the
-    /// client that sent such a value may contain it.
+    /// Keys carry account numbers and e-mail addresses, so keep them out of logs and metrics. A response to the client
+    /// that sent such a value may contain it.
     pub fn key(&self) -> &str {
         self.key.as_str()
     }

@@ -1,20 +1,27 @@
-//! One of something, or several: nearly every request is for one lock, and must not pay for a list.
+//! A list that needs no allocation for one value. Nearly every request is for one lock, and must not pay for a list.
 
 use std::ops::{Deref, DerefMut};
 
-/// One value without an allocation, or a list.
+/// One value without an allocation, or a list of any length.
 #[derive(Debug, Clone)]
 pub enum OneOrMany<T> {
+    /// Exactly one value.
     One(T),
+    /// Any number of values.
     Many(Vec<T>),
 }
 
 impl<T> OneOrMany<T> {
+    /// Returns an empty list.
     pub fn none() -> Self {
         Self::Many(Vec::new())
     }
 
-    /// Puts `value` at `index`.
+    /// Inserts `value` at `index`, and moves the values after it.
+    ///
+    /// # Panics
+    ///
+    /// If `index` is larger than the number of values.
     pub fn insert(&mut self, index: usize, value: T) {
         match std::mem::replace(self, Self::none()) {
             Self::Many(values) if values.is_empty() => *self = Self::One(value),
@@ -26,11 +33,12 @@ impl<T> OneOrMany<T> {
         }
     }
 
+    /// Appends `value`.
     pub fn push(&mut self, value: T) {
         self.insert(self.len(), value);
     }
 
-    /// Keeps the first `len` values.
+    /// Drops all values but the first `len`.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         match self {
@@ -40,7 +48,7 @@ impl<T> OneOrMany<T> {
         }
     }
 
-    /// Maps every value, or stops at the first error.
+    /// Maps every value, or returns the first error.
     #[inline]
     pub fn try_map<U, E>(self, map: impl FnMut(T) -> Result<U, E>) -> Result<OneOrMany<U>, E> {
         let mut map = map;

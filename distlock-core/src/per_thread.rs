@@ -1,32 +1,33 @@
-//! State split by thread, so that threads do not take turns on one cache line.
+//! State that is split by thread, so that threads do not compete for one cache line.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const SHARDS: usize = 8;
 
-/// One part for each thread, up to their number; more threads share parts.
+/// Eight parts of a state. Each thread has its own part; with more than eight threads, some threads share a part.
 #[derive(Default)]
 pub struct PerThread<T> {
     shards: [Apart<T>; SHARDS],
 }
 
-/// On cache lines of its own (two, because they are fetched in pairs).
+/// A value on cache lines of its own. It takes two lines, because processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
 
 impl<T> PerThread<T> {
-    /// This thread's part, and its number.
+    /// Returns the number of this thread's part, and the part.
     pub fn own(&self) -> (u8, &T) {
         let number = own_number();
         (number, self.part(number))
     }
 
-    /// The part that `own` gave that number, on whatever thread.
+    /// Returns the part of a number that [`own`](Self::own) has returned on any thread.
     pub fn part(&self, number: u8) -> &T {
         &self.shards[usize::from(number) % SHARDS].0
     }
 
+    /// Returns all parts.
     pub fn parts(&self) -> impl Iterator<Item = &T> {
         self.shards.iter().map(|shard| &shard.0)
     }

@@ -1,5 +1,5 @@
-//! Self-reported process details: what a process stores about itself, and answers when another one asks for the holder of
-//! a lock.
+//! Self-reported process details: a process stores them, and sends them to processes that ask for the holder of a lock
+//! (R15).
 
 use std::fmt;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use crate::clock::{Clock, Moment};
 
 /// The environment variable that names an application.
 const APP: &str = "DISTLOCK_APP";
-/// No name is kept longer than this, in bytes.
+/// The longest name that is kept, in bytes.
 const LONGEST: usize = 128;
 
-/// A process that uses locks, by its own account: `LockManager::processes` lists these, and `LockManager::inspect`
-/// names them. More exactly it is one manager of a process: a program with two managers is two of these.
+/// A process that uses locks. `LockManager::processes` lists these, and `LockManager::inspect` names them. More exactly
+/// it is one manager of a process: a program with two managers is two of these.
 ///
-/// The process says so itself, without proof: any client that may write to the store can say anything. For operators and
-/// dashboards, not for decisions.
+/// The process describes itself, without proof, and any client that may write to the store can write any description. So
+/// use it for operators and dashboards, not for decisions.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number among all managers: random, and what its owner tokens in the store begin with.
+    /// The random id of its manager. Its owner tokens in the store begin with it.
     pub id: String,
     /// The application: the environment variable `DISTLOCK_APP`, or else the name of the executable.
     pub app: String,
     /// The name of the machine, or of the container.
     pub host: String,
-    /// The process number on that machine, as it is seen in the process's own namespace.
+    /// The process number on that machine, in the process's own namespace.
     pub pid: u32,
     /// The version of distlock.
     pub version: String,
@@ -33,7 +33,7 @@ pub struct Process {
     pub since: Duration,
 }
 
-/// `app@host:pid`.
+/// Writes `app@host:pid`.
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}:{}", self.app, self.host, self.pid)
@@ -61,18 +61,18 @@ impl ProcessInfo {
         Self { process, made: Clock::Boottime.now() }
     }
 
-    /// What its tokens begin with.
+    /// Returns the id of the manager, which its tokens begin with.
     pub fn id(&self) -> &str {
         &self.process.id
     }
 
-    /// As of now.
+    /// Returns the details of this process as of now.
     pub fn process(&self) -> Process {
         Process { since: Clock::Boottime.now().since(self.made), ..self.process.clone() }
     }
 
-    /// What is stored of it, at that time of the store in seconds since 1970:
-    /// `v=0.2.0 app=orders host=web-3 pid=4711 started=1795344000`.
+    /// Returns the record that a store keeps of this process: `v=0.2.0 app=orders host=web-3 pid=4711
+    /// started=1795344000`. `time` is the present time of the store, in seconds since 1970.
     pub fn record(&self, time: u64) -> String {
         let Process { app, host, pid, version, since, .. } = self.process();
         let (version, app, host) = (word(&version), word(&app), word(&host));
@@ -81,13 +81,13 @@ impl ProcessInfo {
     }
 }
 
-/// What the record of a process is called, under the prefix of its manager.
+/// Returns the name of the record of a process, under the prefix of its manager.
 pub fn record_name(prefix: &str, process: &str) -> String {
     [prefix, "process:", process].concat()
 }
 
 impl Process {
-    /// Makes one of what another process has answered about itself, shortened to what may be shown.
+    /// Makes a description of another process from its own answer. Its names are [shortened] to a form that may be shown.
     #[doc(hidden)]
     pub fn reported(
         id: &str,
@@ -101,8 +101,9 @@ impl Process {
         Self { id, app, host, pid, version, since }
     }
 
-    /// Reads what is stored of the process of that id, at that time of the store. Words that are not known
-    /// are left out; `None` if a needed one is missing.
+    /// Reads the record of the process of that id. `time` is the present time of the store, in seconds since 1970.
+    /// Unknown words are ignored. Returns `None` if a necessary word is missing.
+    #[doc(hidden)]
     pub fn of_record(id: &str, record: &str, time: u64) -> Option<Self> {
         let field = |name: &str| {
             let mut fields = record.split_whitespace().filter_map(|word| word.split_once('='));
@@ -129,7 +130,7 @@ fn app() -> String {
     })
 }
 
-/// At most as long as a name may be, and without what a terminal would obey.
+/// Cuts a text to the longest name that is kept, and removes control characters, which a terminal would obey.
 pub fn shortened(text: &str) -> String {
     let mut short = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
@@ -141,7 +142,7 @@ pub fn shortened(text: &str) -> String {
     short
 }
 
-/// A text as one word: white space, `%` and `=` are written as `%20` and so on.
+/// Returns a text as one word. White space, `%` and `=` are percent-encoded.
 fn word(text: &str) -> String {
     let mut word = String::new();
     for c in text.chars() {
@@ -157,7 +158,7 @@ fn word(text: &str) -> String {
     word
 }
 
-/// A word of a record as the text that it was.
+/// Decodes a word of a record. An incomplete percent-encoding is left as it is.
 fn unescaped(word: &str) -> String {
     let bytes = word.as_bytes();
     let (mut text, mut at) = (Vec::with_capacity(bytes.len()), 0);

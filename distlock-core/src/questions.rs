@@ -1,5 +1,5 @@
-//! Questions of other processes that wait for their answer. All of them are answered together, at most once a second.
-//! Pure: the model of a lock runs it as well.
+//! Pending questions of other processes about the holders of locks (R15). All of them are answered together, at most once a
+//! second. The model of a lock runs this code, too.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const ASKERS: usize = 16;
 /// The most questions of one process that are answered together.
 const QUESTIONS: usize = 64;
-/// The longest nonce of a question of ours.
+/// The longest nonce that is accepted.
 const LONGEST_NONCE: usize = 32;
 
-/// The questions that wait for their answer. The answer is planned exactly while there are askers.
+/// The questions that wait for their answer. An answer is planned exactly while there are askers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PendingQuestions {
     askers: Vec<Asker>,
@@ -68,9 +68,10 @@ impl Subject {
 
 impl PendingQuestions {
     /// Reads a question that has arrived under `prefix` (with its separator): `<reply channel> <nonce> [<lock>]`.
-    /// Returns when the caller is to [take](Self::take) and answer all questions of that time; `None` if that is
-    /// planned already, or if the message is no question. Any client may have sent it, so the answer goes to a channel
-    /// of distlock under the same prefix, or nowhere.
+    ///
+    /// Returns after how long the caller has to [take](Self::take) and answer all pending questions. Returns `None` if
+    /// that is planned already, or if the message is no question. Any client may have sent the message, so the reply
+    /// channel must be one of distlock under the same prefix.
     pub fn asked(&mut self, prefix: &str, question: &str, now: Moment) -> Option<Duration> {
         let mut words = question.splitn(3, ' ');
         let (channel, nonce, lock) = (words.next()?, words.next()?, words.next());
@@ -89,13 +90,13 @@ impl PendingQuestions {
         Some(due.since(now))
     }
 
-    /// Takes the questions, to answer them now.
+    /// Takes all questions, to answer them now.
     pub fn take(&mut self, now: Moment) -> Vec<Asker> {
         self.answered = Some(now);
         std::mem::take(&mut self.askers)
     }
 
-    /// Returns the time of the last answer, for the model, which counts its moments from now.
+    /// Returns the time of the last answer. The model shifts it, because it counts its moments from the present.
     pub fn answered_mut(&mut self) -> &mut Option<Moment> {
         &mut self.answered
     }
@@ -120,7 +121,7 @@ impl PendingQuestions {
         }
         if asker.nonces.len() < QUESTIONS {
             asker.nonces.push(nonce.to_owned());
-            // A lock of another prefix is left out.
+            // A lock of another prefix is ignored.
             if let Some(lock) = lock.filter(|lock| lock.starts_with(prefix)) {
                 asker.subject.add(lock);
             }
@@ -128,7 +129,7 @@ impl PendingQuestions {
     }
 }
 
-/// Returns whether a text may be the name of a process. In a message, it may come from any client.
+/// Returns whether a text may be the name of a process. It is checked because any client may have sent it.
 fn is_process(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     (1..=64).contains(&text.len()) && text.chars().all(is_part)
@@ -186,7 +187,7 @@ mod tests {
             assert_eq!(answers.asked("p:", forged, at(1)), None, "{forged}");
         }
         assert!(answers.take(at(2)).is_empty());
-        // A lock of another prefix is left out.
+        // A lock of another prefix is ignored.
         assert!(answers.asked("p:", "p:wake:a 1 q:lock:{x}", at(3)).is_some());
         assert_eq!(answers.take(at(4))[0].subject, Subject::Locks(Vec::new()));
     }

@@ -1,4 +1,4 @@
-//! A connection that is made again whenever it is lost, and the pauses in between.
+//! Back-off, and a connection that is made again whenever it is lost.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,18 +15,18 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// Begins with about `first` and doubles up to `longest`.
+    /// Returns a back-off that begins with about `first` and doubles up to `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, next: first }
     }
 
-    /// Begins again: the last attempt has succeeded.
+    /// Begins again with the first pause. Call this after a successful attempt.
     pub fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// Returns the pause before the next attempt: between half and the whole of what has been reached, so that
-    /// processes do not act in step.
+    /// Returns the pause before the next attempt, and doubles the one after it. The pause is drawn between half of its
+    /// length and the whole, so that processes do not reconnect in step.
     pub fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
@@ -39,20 +39,21 @@ pub trait Reconnect: Send {
     /// A connection that is up. It is dropped after [`down`](Self::down).
     type Connected: Send;
 
-    /// Makes a connection, or says why that failed.
+    /// Makes a connection, or returns why that failed.
     fn connect(&mut self) -> impl Future<Output = Result<Self::Connected, Fault>> + Send;
 
     /// Announces that the connection is up and drives it until it is lost; returns why it was lost.
     fn run(&mut self, connected: &mut Self::Connected) -> impl Future<Output = Fault> + Send;
 
-    /// Announces that the connection is down. A lost connection is dropped only afterwards: a call that fails with it
-    /// must already find it down, and so wait for the next one.
+    /// Announces that the connection is down. A lost connection is dropped only afterwards, because a call that fails
+    /// with it must find it down already, and so wait for the next connection.
     fn down(&mut self, fault: &Fault);
 
-    /// Waits before the next attempt, or for something that makes the wait pointless.
+    /// Waits for the pause before the next attempt. It may return earlier if something makes the rest of the pause
+    /// pointless.
     fn wait(&mut self, pause: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Whether no further connection is wanted.
+    /// Returns whether no further connection is wanted.
     fn is_over(&self) -> bool {
         false
     }

@@ -1,10 +1,11 @@
-//! Several futures at once: the first one that is ready wins.
+//! Several futures at once: the first one that is ready wins, and the others are dropped.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Runs `work` until `limit` resolves; `None` if `limit` came first. `work` is asked first.
+/// Runs `work` until `limit` resolves. Returns the output of `work`, or `None` if `limit` came first. `work` is polled
+/// first, so it wins if both are ready.
 pub async fn until<T>(work: impl Future<Output = T>, limit: impl Future) -> Option<T> {
     let mut work = pin!(work);
     let mut limit = pin!(limit);
@@ -17,7 +18,7 @@ pub async fn until<T>(work: impl Future<Output = T>, limit: impl Future) -> Opti
     .await
 }
 
-/// Runs all of `works` until one of them is done.
+/// Runs all of `works` until one of them is done. Never resolves if there are none.
 pub async fn any(works: impl Iterator<Item = impl Future>) {
     let mut works: Vec<_> = works.map(Box::pin).collect();
     poll_fn(|cx| {
@@ -27,8 +28,8 @@ pub async fn any(works: impl Iterator<Item = impl Future>) {
     .await;
 }
 
-/// Runs both until one is done: `Ok` with the first one's output, which is asked first, or `Err` with the
-/// second one's.
+/// Runs both futures until one is done. Returns `Ok` with the output of `one`, or `Err` with the output of `other`. `one`
+/// is polled first, so it wins if both are ready.
 pub async fn either<A, B>(
     one: impl Future<Output = A>,
     other: impl Future<Output = B>,

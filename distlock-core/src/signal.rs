@@ -1,11 +1,11 @@
-//! A signal to one task: what tokio's `Notify` is, for a crate that does not know tokio.
+//! A signal to one task, like tokio's `Notify`, for a crate that does not know tokio.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Wakes the one task that waits for it. A signal that comes while no task waits is kept for the next wait; several are
-/// kept as one.
+/// A signal for the one task that waits for it. A signal that is sent while no task waits is kept for the next wait.
+/// Several signals are kept as one.
 #[derive(Debug, Default)]
 pub struct Signal(Mutex<SignalState>);
 
@@ -23,13 +23,13 @@ impl Signal {
             state.is_set = true;
             state.waiting.take()
         };
-        // Woken once the mutex is free: a waker may poll its task at once.
+        // The task is woken once the mutex is free, because a waker may poll its task at once.
         if let Some(waker) = waiting {
             waker.wake();
         }
     }
 
-    /// Resolves after a signal, and takes it. Dropped before that, it leaves the signal for the next wait.
+    /// Resolves after a signal, and takes it. If this future is dropped before, the signal is left for the next wait.
     pub async fn notified(&self) {
         poll_fn(|cx| {
             let mut state = self.state();

@@ -1,8 +1,8 @@
-//! What is due when.
+//! Entries that become due at a moment.
 //!
-//! The engine keeps the time for all callers: their runtimes may be blocked, paused, or without a
-//! timer. Nearly every entry is taken out again long before it is due, so coming and going are cheap,
-//! and the engine is only woken for an entry that is due earlier than it already planned to look.
+//! The engine keeps the time for all callers, because their runtimes may be blocked, paused, or without a timer. Nearly
+//! every entry is removed long before it is due. So inserting and removing are cheap, and the engine is only woken for an
+//! entry that is due before its next planned look.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::per_thread::PerThread;
 use crate::signal::Signal;
 
-/// Where an entry is kept.
+/// The handle of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     at: Moment,
@@ -21,13 +21,13 @@ pub struct Slot {
     shard: u8,
 }
 
-/// Entries in no order, with a bound for the earliest: inserting and removing must be cheap, looking
-/// for what is due may cost, as that happens about once in a command's timeout.
+/// Entries in no order, with a lower bound for the earliest moment. Inserting and removing must be cheap. Searching for
+/// due entries may cost more, because it happens about once in a command's timeout.
 struct Shard<D> {
     entries: Vec<Option<(Slot, D)>>,
     vacant: Vec<u32>,
     issued: NonZeroU64,
-    /// Nothing is due before.
+    /// No entry is due before this.
     earliest: Moment,
 }
 
@@ -48,7 +48,7 @@ impl<D> Shard<D> {
         self.earliest = self.earliest.min(at);
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(None);
-            // So many entries would not fit into memory.
+            // More entries would not fit into memory.
             u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = Slot { at, id: self.issued, place, shard };
@@ -56,7 +56,7 @@ impl<D> Shard<D> {
         slot
     }
 
-    /// The entry of a slot, unless it was taken out.
+    /// Returns the entry of a slot, unless it was taken out.
     fn entry(&mut self, slot: Slot) -> Option<&mut Option<(Slot, D)>> {
         let entry = self.entries.get_mut(slot.place as usize)?;
         entry.as_ref().is_some_and(|(own, _)| own.id == slot.id).then_some(entry)
@@ -68,7 +68,7 @@ impl<D> Shard<D> {
         Some(due)
     }
 
-    /// Moves what is due at `now` to `due`, and says when the next entry is.
+    /// Moves the entries that are due at `now` to `due`, and returns a moment before which no other entry is due.
     fn take_due(&mut self, now: Moment, due: &mut Vec<D>) -> Moment {
         if self.earliest > now {
             return self.earliest;
@@ -85,7 +85,7 @@ impl<D> Shard<D> {
         self.earliest
     }
 
-    /// Gives back what a burst has left behind.
+    /// Returns the memory that a burst needed.
     fn tidy(&mut self) {
         let used = self.entries.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.entries.truncate(used);
@@ -93,31 +93,32 @@ impl<D> Shard<D> {
         self.vacant.clear();
         let vacant = (0..).zip(&self.entries).filter(|(_, entry)| entry.is_none());
         self.vacant.extend(vacant.map(|(place, _)| place));
-        // Low places are used first, so that the end can be given back.
+        // Low places are used first, so that the end of the list becomes free.
         self.vacant.reverse();
     }
 }
 
-/// When the engine will look next, and how it is made to look earlier.
+/// The moment of the engine's next look at its timers, and the signal that makes it look earlier.
 #[derive(Default)]
 pub struct Plan {
-    /// In nanoseconds. Entries that are due earlier wake the engine.
+    /// The moment in nanoseconds. Entries that are due earlier wake the engine.
     next: AtomicU64,
     changed: Signal,
 }
 
 impl Plan {
-    /// Has the engine look again although nothing became due earlier.
+    /// Makes the engine look now, although no entry is due earlier.
     pub fn nudge(&self) {
         self.changed.notify();
     }
 
-    /// Resolves after an insert that is due earlier than what the engine waits for.
+    /// Resolves after a [nudge](Self::nudge), or after an entry was inserted that is due before the planned look.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Plans anew: `look` takes out what is due and says when the next entry is.
+    /// Makes a new plan: `look` takes the due entries out and returns when the next one is due. Returns that moment, or
+    /// the moment of an entry that was inserted meanwhile.
     pub fn renew(&self, look: impl FnOnce() -> Moment) -> Moment {
         self.next.store(u64::MAX, Ordering::Release);
         let next = look();
@@ -125,7 +126,7 @@ impl Plan {
         next
     }
 
-    /// Something is due at `at` that was not there when the engine looked last.
+    /// Wakes the engine if a new entry, which is due at `at`, is due before the planned look.
     fn advance(&self, at: Moment) {
         if at.as_nanos() < self.next.load(Ordering::Acquire)
             && at.as_nanos() < self.next.fetch_min(at.as_nanos(), Ordering::AcqRel)
@@ -135,43 +136,45 @@ impl Plan {
     }
 }
 
-/// Things that are due at a moment, of whatever kind.
+/// Entries of one kind, each of which becomes due at a moment.
 pub struct Timers<D> {
     shards: PerThread<Mutex<Shard<D>>>,
     plan: Arc<Plan>,
 }
 
 impl Slot {
+    /// Returns when the entry is due.
     pub fn at(self) -> Moment {
         self.at
     }
 }
 
 impl<D> Timers<D> {
-    /// All timers of one engine share its plan.
+    /// Returns timers without entries. All timers of one engine share its plan.
     pub fn new(plan: Arc<Plan>) -> Self {
         Self { shards: PerThread::default(), plan }
     }
 
+    /// Inserts an entry that is due at `at`, and wakes the engine if it would look too late.
     pub fn insert(&self, at: Moment, due: D) -> Slot {
         let slot = {
             let (number, shard) = self.shards.own();
             lock(shard).insert(at, number, due)
         };
-        // After the insert: either the engine's scan, which holds the shard's mutex after it has reset
-        // its plan, sees the entry, or what it reset is seen here.
+        // The order matters. The engine resets its plan first and then scans under the shard's mutex. So either that
+        // scan sees the entry, or the plan that was reset is seen here.
         self.plan.advance(at);
         slot
     }
 
-    /// Takes an entry out, unless it was due meanwhile.
+    /// Removes an entry. Does nothing if it was taken out because it was due.
     pub fn remove(&self, slot: Slot) {
-        // Dropped once the shard is free again: dropping what was due may come back here.
+        // It is dropped once the shard is not locked any more, because its destructor may use these timers.
         let due = self.shard(slot).remove(slot);
         drop(due);
     }
 
-    /// Takes everything out that is due at `now`, and says when the next entry is.
+    /// Takes out the entries that are due at `now`. Returns them, and a moment before which no other entry is due.
     pub fn take_due(&self, now: Moment) -> (Vec<D>, Moment) {
         let mut due = Vec::new();
         let mut next = Moment::NEVER;
@@ -181,7 +184,7 @@ impl<D> Timers<D> {
         (due, next)
     }
 
-    /// What is due at a slot; `None` once it was taken out.
+    /// Calls `look` with the entry of a slot, and returns its value; `None` if the entry was taken out.
     pub fn with<T>(&self, slot: Slot, look: impl FnOnce(&mut D) -> T) -> Option<T> {
         match self.shard(slot).entry(slot) {
             Some(Some((_, due))) => Some(look(due)),

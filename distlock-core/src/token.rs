@@ -1,17 +1,22 @@
-//! The owner token: what is stored as a lock's value.
+//! The owner token: the text that a store keeps as the value of a lock. A token names one lease and is used once.
 //!
-//! `<process>.<number>.<reservation><mode><limit>`: a version 4 UUID for each manager, a counter and the time,
-//! all three in base 36, how long a reserved lock waits for its next owner in milliseconds, whether
-//! that owner is notified (`s`) or polls (`n`), and [how many](Limit) may hold the lock while it is let in:
-//! nothing for one that is alone, a number of permits, `r` for any number. A token names one lease and is
-//! used once.
+//! Its form is `<process>.<counter><time>.<reservation><mode><limit>`:
 //!
-//! That of an exclusive lock has at most 44 bytes until a process has taken two thousand million locks: up to there Redis
-//! keeps a value in one piece with its header, and a lock costs the server 3 % less.
+//! | part | meaning |
+//! |---|---|
+//! | process | a version 4 UUID of the manager, in base 36 |
+//! | counter | counts the manager's tokens, in base 36 |
+//! | time | the last two seconds of the clock, in base 36 |
+//! | reservation | how long a reserved lock waits for this owner, in milliseconds |
+//! | mode | `s` if the owner is notified, `n` if it polls |
+//! | limit | how [many](Limit) may hold the lock while this token is let in: nothing for an exclusive lock, a number of permits, or `r` for a read lock |
 //!
-//! The time is there for a virtual machine that is cloned, or goes on twice from one snapshot: both
-//! have the UUID and the counter, and a lock that one of them took must not look like the other's.
-//! Random numbers would not help: their source was cloned as well.
+//! The token of an exclusive lock has at most 44 bytes until a process has taken two thousand million locks. Redis keeps
+//! a value of up to 44 bytes in one piece with its header, and a lock costs the server 3 % less.
+//!
+//! The time is there for virtual machines that are cloned, or resumed twice from one snapshot. Both have the UUID and the
+//! counter, and a lock that one of them took must not look like the other's. Random numbers would not help, because their
+//! source was cloned as well.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +29,10 @@ use crate::clock::Moment;
 
 /// How many digits a UUID has in base 36.
 const UUID: usize = 25;
-/// How many digits of the time there are, in nanoseconds: the last two seconds of it. Always the same
-/// number, so that they cannot be taken for a part of the counter.
+/// How many digits the time has: the last two seconds, in nanoseconds. The number is fixed, so that these digits cannot be
+/// taken for digits of the counter.
 const TIME: usize = 6;
-/// The possible values of that time.
+/// How many values the time may have.
 const TIMES: u64 = 36_u64.pow(TIME as u32);
 
 /// The identity of one manager, and the source of its tokens.
@@ -47,18 +52,18 @@ impl Identity {
         Self::of(process)
     }
 
-    /// Makes the identity of that name. No other manager on the same store may have it.
+    /// Makes the identity with this name. No other manager on the same store may have it.
     pub fn of(process: String) -> Self {
         Self { process, issued: AtomicU64::new(0), recent: Recent::default() }
     }
 
-    /// What its tokens begin with.
+    /// Returns the name of the manager, which its tokens begin with.
     pub fn process(&self) -> &str {
         &self.process
     }
 
-    /// A token that was never issued before: its owner is `notified` of a lock that was reserved for it,
-    /// and has `reservation` to answer. At most `limit` hold the lock while it is let in.
+    /// Issues a token that was never issued before. If its owner is `notified` of a lock that is reserved for it, it has the
+    /// time `reservation` to answer. At most `limit` hold the lock while the token is let in.
     #[inline]
     pub fn issue(
         &self,
@@ -89,42 +94,43 @@ impl Identity {
         token
     }
 
-    /// Whether this manager issued the token, not long ago, and what became of it. A token that a clone of this machine
-    /// issued is not ours, although its process has our name.
+    /// Returns what this manager remembers of a token. A token that a clone of this machine issued is not ours, although
+    /// it begins with our name.
     pub fn memory_of(&self, token: &str) -> Memory {
         self.number(token).map_or(Memory::None, |number| self.recent.recall(number))
     }
 
-    /// Notes that the store has answered the release of this token.
+    /// Notes that the store has answered the release of a token.
     pub fn finish(&self, token: &str) {
         if let Some(number) = self.number(token) {
             self.recent.finish(number);
         }
     }
 
-    /// The number and the time of a token of this process in one.
+    /// Returns the counter and the time of a token of this manager, as one number; `None` for other tokens.
     pub fn number(&self, token: &str) -> Option<u64> {
         let token = Token::parse(token).filter(|token| token.process == self.process)?;
         u64::from_str_radix(token.number, 36).ok()
     }
 }
 
-/// What a manager remembers of a token.
+/// A manager's memory of one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// It did not issue the token, or too long ago.
+    /// The manager did not issue the token, or issued it too long ago.
     None,
-    /// It issued the token, and the store has not answered a release of it.
+    /// The manager issued the token, and the store has not answered a release of it.
     Issued,
     /// The store has answered the release.
     Finished,
 }
 
-/// How many of its last tokens a manager remembers, in parts that are made when they are needed.
+/// A manager remembers its last `PARTS * PART` tokens. Each part is allocated when it is first used.
 const PARTS: usize = 64;
 const PART: usize = 1024;
 
-/// The last tokens, by their number in the sequence: twice the number and the time in one, plus one if it is finished.
+/// Notes about the last tokens, by their counter. A note is twice the counter and the time as one number, plus one if the
+/// release is finished. A note of zero means no token.
 #[derive(Debug)]
 struct Recent([OnceLock<Box<[AtomicU64; PART]>>; PARTS]);
 
@@ -135,7 +141,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Where a token of this number and time is noted, and its note. No note is zero.
+    /// Returns where a token of this number is noted, and its note.
     fn place(number: u64) -> (usize, usize, u64) {
         let at = usize::try_from((number / TIMES) % (PARTS * PART) as u64).unwrap_or_default();
         (at / PART, at % PART, number.wrapping_add(1).wrapping_mul(2))
@@ -161,7 +167,7 @@ impl Recent {
     fn finish(&self, number: u64) {
         let (part, at, note) = Self::place(number);
         if let Some(part) = self.0[part].get() {
-            // A newer token may be noted there by now.
+            // A newer token may have replaced the note.
             let (issued, finished) = (note, note + 1);
             let _ =
                 part[at].compare_exchange(issued, finished, Ordering::Relaxed, Ordering::Relaxed);
@@ -169,23 +175,23 @@ impl Recent {
     }
 }
 
-/// What a token says.
+/// The parts of an owner token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
     /// The manager that issued it.
     pub process: &'a str,
-    /// Used once by that process.
+    /// The counter and the time. The process uses this number once.
     pub number: &'a str,
     /// How long the lock is reserved for it when its turn has come.
     pub reservation: Duration,
-    /// Its process is sent messages; else it looks.
+    /// Whether its process is notified; otherwise it polls.
     pub notified: bool,
     /// How many may hold the lock while it is let in.
     pub limit: Limit,
 }
 
 impl<'a> Token<'a> {
-    /// `None` for a value that is no token of ours.
+    /// Reads a token. Returns `None` for a text that is no token of distlock.
     pub fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split('.');
         let (process, number, last) = (parts.next()?, parts.next()?, parts.next()?);
@@ -198,8 +204,9 @@ impl<'a> Token<'a> {
     }
 }
 
+/// Appends a UUID in base 36, always with the same number of digits.
 fn push_uuid(text: &mut String, uuid: Uuid) {
-    // Two halves of what fits into 64 bits, and the rest.
+    // Two times twelve digits, which fit into 64 bits, and the rest.
     const HALF: u128 = 36_u128.pow(12);
     let uuid = uuid.as_u128();
     let digits = |part: u128| u64::try_from(part).unwrap_or_default();
@@ -210,14 +217,14 @@ fn push_uuid(text: &mut String, uuid: Uuid) {
     text.push_str(end.text());
 }
 
-/// The end of a text, written from behind, as digits come.
+/// The end of a text. It is written backwards, in the order in which the digits of a number are computed.
 struct Tail {
     text: [u8; Self::ROOM],
     at: usize,
 }
 
 impl Tail {
-    /// More than three numbers in base 10.
+    /// More than three numbers need.
     const ROOM: usize = 64;
 
     fn new() -> Self {
@@ -229,13 +236,13 @@ impl Tail {
         self.text[self.at] = byte;
     }
 
-    /// With at least so many digits. The base is a constant for the compiler: dividing by what it does
-    /// not know is most of what a token would cost.
+    /// Writes a number with at least `least` digits. The base is a constant for the compiler: divisions by an unknown
+    /// number would be most of the cost of a token.
     #[inline]
     fn number<const BASE: u64>(&mut self, least: usize, mut number: u64) {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let mut digits = 0;
-        // Room enough: no number has more.
+        // The loop always ends with a break, because there is room for more digits than a number has.
         for place in self.text[..self.at].iter_mut().rev() {
             *place = DIGITS[(number % BASE) as usize];
             number /= BASE;
@@ -286,7 +293,7 @@ mod tests {
         assert_eq!(identity.memory_of(&first), Memory::Issued);
         identity.finish(&first);
         assert_eq!(identity.memory_of(&first), Memory::Finished);
-        // A clone has the name and the number, at another time; or has gone on where this one has not.
+        // A clone has the same name and counter at another time, or a counter that this manager has not reached.
         let Token { process, number, .. } = Token::parse(&first).expect("a token");
         let (sequence, _) = number.split_at(number.len() - TIME);
         for other in [format!("{sequence}000008"), "1000007".to_owned(), "zzzzzzzzzzzzz".to_owned()]

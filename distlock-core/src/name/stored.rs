@@ -5,49 +5,50 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::ops::Deref;
 use std::sync::LazyLock;
 
-/// The name under which a store keeps a lock. It is looked up several times in every call, so it
-/// is hashed once.
+/// The name of a lock in a store. Every call looks it up several times, so it is hashed once.
 #[derive(Clone)]
 pub struct StoredName {
     text: String,
     hash: u64,
 }
 
-/// For maps of stored names.
+/// The hasher of maps whose keys are stored names.
 pub type BuildStoredHasher = BuildHasherDefault<StoredHasher>;
 
-/// Passes on the hash that a stored name brings.
+/// A hasher that returns the hash that a stored name contains.
 #[derive(Default)]
 pub struct StoredHasher(u64);
 
 impl StoredName {
-    /// Of this text.
-    #[inline(always)] // Each call for a lock makes one, and it is all that hashing it takes.
+    /// Hashes a name.
+    #[inline(always)] // Each call for a lock makes a name, and all of the hashing happens here.
     pub fn new(text: String) -> Self {
-        // Keys come from outside: it must not be possible to guess which of them collide.
+        // Keys come from outside, so it must not be possible to guess which of them collide.
         static SECRET: LazyLock<Secret> = LazyLock::new(Secret::new);
         Self { hash: SECRET.hash(text.as_bytes()), text }
     }
 
-    /// Which of `parts` it belongs to, always the same one in this process.
+    /// Returns which of `parts` the name belongs to. It is always the same one in this process.
     #[inline]
     pub fn part(&self, parts: usize) -> usize {
-        // Maps sort by the other bits.
+        // Maps choose their buckets by the other bits.
         (self.hash >> 32) as usize % parts
     }
 }
 
-/// What names are hashed with: two of them collide for a point in at most (their length in words) of 2⁶¹, whatever
-/// they are. A polynomial takes a third of the time of `SipHash`, which every lock would have to wait for.
+/// The secret numbers of the hash function. The words of a name are the coefficients of a polynomial, whose value at a
+/// secret point is the hash. Any two names of n words collide for at most n of the 2⁶¹ points. A polynomial takes a
+/// third of the time of `SipHash`, and every lock has to wait for it.
 struct Secret {
-    /// Where the polynomial is evaluated whose coefficients the name's words are, modulo [`PRIME`].
+    /// Where the polynomial is evaluated, modulo [`PRIME`].
     point: u64,
+    /// Spreads the result over all 64 bits.
     factor: u64,
 }
 
-/// A remainder is found without a division.
+/// A prime for which a remainder is found without a division.
 const PRIME: u64 = (1 << 61) - 1;
-/// Bytes of a word: it is below the prime.
+/// The bytes of a word. Every word is below the prime.
 const WORD: usize = 7;
 
 impl Secret {
@@ -63,14 +64,14 @@ impl Secret {
         let mut last = [0; 8];
         let rest = words.remainder();
         last[..rest.len()].copy_from_slice(rest);
-        // No two names have the same words and the same length.
+        // Different names differ in a word or in their length.
         let mut hash = text.len() as u64;
         for word in words {
             let &[a, b, c, d, e, f, g] = word else { continue };
             hash = self.next(hash, u64::from_le_bytes([a, b, c, d, e, f, g, 0]));
         }
         hash = self.next(hash, u64::from_le_bytes(last));
-        // The maps look at the upper bits and at the lower ones.
+        // Maps use the upper bits and the lower ones.
         let spread = hash.wrapping_mul(self.factor);
         spread ^ spread >> 32
     }
