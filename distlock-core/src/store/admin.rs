@@ -1,62 +1,44 @@
-//! What tools ask a store that no lock needs: the listing, the walk and the plain commands of an administrator.
+//! The commands of operators, which no lock needs: listing locks, a glance at their holders, and plain commands.
 
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendKind, Fault, Held, Holder, Op};
+use super::fault::{BackendKind, Fault};
+use super::operation::{Held, Holder, Op};
 use crate::clock::Moment;
 use crate::name::LockName;
 
-/// A command as it is sent to the store: its name and arguments.
+/// A plain command for the store: its name and arguments.
 pub type StoreCommand = Vec<Vec<u8>>;
 
-/// What the store answers to one command.
+/// The store's reply to one plain command.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq)]
 pub enum StoreReply {
-    /// There is nothing.
+    /// No value.
     Nil,
     /// An integer.
     Number(i64),
-    /// A text; it need not be UTF-8.
+    /// A text, which need not be UTF-8.
     Text(Vec<u8>),
-    /// A list; maps are lists in which each key stands in front of its value.
+    /// A list. A map is a list in which each key comes before its value.
     List(Vec<StoreReply>),
-    /// The server refused this command; its words, without keys and other arguments.
+    /// The server refused this command. The text is the server's, without keys and other arguments.
     Error(String),
 }
 
-/// A step of a walk through the names of locks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walked {
-    /// Names in the store; a lock may be met more than once, and need not be held any more.
-    pub names: Vec<String>,
-    /// Where the walk goes on; `None` at its end.
-    pub next: Option<String>,
-    /// A node whose locks are not seen in this walk, and why.
-    pub missed: Option<(String, String)>,
-}
-
-/// A lock that is held, at a glance.
-#[derive(Debug)]
-pub struct Glance {
-    /// At least one, unless something is amiss.
-    pub holders: Vec<Holder>,
-    /// How many places of its queue are taken.
-    pub waiting: u64,
-    /// Something else has written under the name of the lock or of its queue: what stands there.
-    pub amiss: Option<String>,
-}
-
-/// What operators need of a store. A store that cannot do it keeps the defaults.
+/// The operations of operators. A store keeps the defaults of those that it cannot do. The rules of
+/// [`Store`](super::Store) about deadlines, cancellation and faults hold here, too. No operation but [`ask`](Self::ask)
+/// changes anything.
 pub trait StoreAdmin {
-    /// The servers that take commands, by their addresses; `None` for one of which that is not known.
+    /// Returns the addresses of the servers that take commands; `None` for a server whose address is not known.
     fn nodes(&self) -> Vec<Option<String>> {
         Vec::new()
     }
 
-    /// Sends commands as they are, to the server of that address or to any; a store that takes none says so.
+    /// Sends plain commands in their order, each once, to the server of that address, or to any server. Returns one reply
+    /// for each command. The default fails.
     fn ask(
         self: Arc<Self>,
         _node: Option<String>,
@@ -72,12 +54,13 @@ pub trait StoreAdmin {
         Box::pin(ready(Ok(Vec::new())))
     }
 
-    /// The next names of locks under a prefix, from a cursor on; it begins with an empty one.
+    /// Returns the next names of locks under a prefix, from a cursor on. The first cursor is empty. The default fails.
     fn walk(self: Arc<Self>, _prefix: String, _cursor: String, _answer_by: Moment) -> Op<Walked> {
         refused("locks of this kind cannot be listed")
     }
 
-    /// The holder of each of these; `None` where it is no quicker than to ask for one after the other.
+    /// Returns the holders of each of these locks, in their order; `None` for a free lock. The default returns no
+    /// operation: the caller then [inspects](super::Store::inspect) one lock after the other.
     fn glance(
         self: Arc<Self>,
         _locks: &[Arc<LockName>],
@@ -91,6 +74,28 @@ fn refused<T: Send + 'static>(why: &'static str) -> Op<T> {
     Box::pin(ready(Err(Fault::lasting(BackendKind::Other, why))))
 }
 
+/// One step of a walk through the names of locks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Names in the store. A walk may return a lock more than once, and the lock need not be held any more.
+    pub names: Vec<String>,
+    /// The cursor of the next step; `None` at the end of the walk.
+    pub next: Option<String>,
+    /// A node whose locks are missing in this walk, and why.
+    pub missed: Option<(String, String)>,
+}
+
+/// A short description of a lock that is held.
+#[derive(Debug)]
+pub struct Glance {
+    /// The holders, at least one unless [`amiss`](Self::amiss) is set.
+    pub holders: Vec<Holder>,
+    /// How many tokens stand in its queue.
+    pub waiting: u64,
+    /// A description of the value, if a program other than distlock has written under the name of the lock or of its queue.
+    pub amiss: Option<String>,
+}
+
 impl From<Held> for Glance {
     fn from(held: Held) -> Self {
         Self { waiting: held.queue.len() as u64, holders: held.holders, amiss: None }
@@ -98,8 +103,8 @@ impl From<Held> for Glance {
 }
 
 impl Glance {
-    /// Until the last lease ends; `None` if one has no end.
+    /// Returns how long it takes until the last lease ends; `None` if one has no end.
     pub fn remaining(&self) -> Option<Duration> {
-        super::remaining(&self.holders)
+        Holder::last_remaining(&self.holders)
     }
 }

@@ -1,33 +1,37 @@
-//! Which locks several processes have wanted at once, a moment ago: where a try costs as much as a place in the queue,
-//! a call that would wait takes the place at once.
+//! A memory of locks that several processes wanted a moment ago.
+//!
+//! In some stores an attempt costs as much as a place in the queue. There, a call that would wait for such a lock skips its
+//! attempt, which would most likely fail, and takes the place at once.
 
 use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Attempt, Entered};
+use super::operation::{Attempt, Entered};
 use crate::clock::{Clock, Moment};
 use crate::name::LockName;
 
-/// For how long a lock is taken for contended.
+/// How long a lock counts as contended.
 const LASTS: Duration = Duration::from_millis(500);
-/// Names share these. One that is taken for contended and is not costs a way over the engine's thread.
+/// The number of entries. Several names share an entry. A lock that wrongly counts as contended costs a detour over the
+/// engine's thread.
 const PARTS: usize = 256;
 
-/// When each was last seen to be contended. A try of such a lock would come to nothing.
+/// For each group of names, when a lock of the group was last contended.
 pub struct Contention([AtomicU64; PARTS]);
 
 impl Contention {
+    /// Returns a memory without contended locks.
     pub fn none() -> Self {
         Self(from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// Whether a call goes without its try: it enters the queue next, which takes a free lock as well.
+    /// Returns whether to skip an attempt. The call then enters the queue, and is granted the lock there if it is free.
     pub fn spares_a_try(&self, attempt: &Attempt) -> bool {
         !attempt.look && self.is_likely(&attempt.owner.lock, Clock::Boottime.now())
     }
 
-    /// Notes what a place in the queue has come to.
+    /// Notes the answer to an entry into the queue.
     pub fn entered(&self, lock: &LockName, entered: &Entered) {
         let is_contended = match entered {
             Entered::Granted { contended, .. } => *contended,
@@ -38,7 +42,7 @@ impl Contention {
         }
     }
 
-    /// Another process wants it as well.
+    /// Notes that another process wants the lock as well.
     pub fn seen(&self, lock: &LockName, now: Moment) {
         self.0[lock.stored().part(PARTS)].fetch_max(now.as_nanos(), Ordering::Relaxed);
     }

@@ -1,42 +1,46 @@
-//! Why a store could not say yes or no, and the error that comes of it.
+//! The failure of an operation: [`Fault`], and its kind, which errors show to users ([`BackendKind`]).
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a store could not say yes or no.
+/// The reason why an operation has no answer. It is unknown whether the command took effect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fault {
+    /// The kind of failure.
     pub kind: BackendKind,
-    /// The store's words; never keys or passwords.
+    /// The store's own text. It never contains keys or passwords.
     detail: Option<Arc<str>>,
-    /// Another try may go better.
+    /// Whether the same operation may succeed later without anybody changing a setting.
     pub passing: bool,
 }
 
 impl Fault {
+    /// Makes a fault after which a retry may succeed.
     pub fn passing(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: Some(detail.into()), passing: true }
     }
 
+    /// Makes a fault after which a retry fails as well, until somebody changes a setting.
     pub fn lasting(kind: BackendKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: Some(detail.into()), passing: false }
     }
 
+    /// Makes the fault of an answer that did not come in time.
     pub fn timed_out() -> Self {
         Self { kind: BackendKind::TimedOut, detail: None, passing: true }
     }
 
-    /// The answer is not needed any more.
+    /// Makes the fault of an operation whose answer is not needed any more.
     pub fn given_up() -> Self {
         Self::passing(BackendKind::Other, "it was given up")
     }
 
-    /// The manager gives no more locks.
+    /// Makes the fault of a manager that was closed.
     pub fn closed() -> Self {
         Self::lasting(BackendKind::Other, "the lock manager was closed")
     }
 
-    /// Adds the node that the failure is about: `host:port`, or several of them.
+    /// Adds the node that has failed, as `host:port`, or several nodes.
     #[must_use]
     pub fn at(self, node: &str) -> Self {
         let detail = match self.detail.as_deref() {
@@ -47,18 +51,19 @@ impl Fault {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// The same, with more to say about it.
+    /// Appends words to the store's text.
+    #[must_use]
     pub fn and(self, words: &str) -> Self {
         let said = self.detail.as_deref().unwrap_or_default();
         Self { detail: Some([said, words].concat().into()), ..self }
     }
 
-    /// The store's words, or a text for the kind if there are none.
+    /// Returns the store's text, or the text of the kind if there is none.
     pub fn reason(&self) -> String {
         self.detail.as_deref().map_or_else(|| self.kind.to_string(), str::to_owned)
     }
 
-    /// The store's words, if there are any.
+    /// Returns the store's text, if there is one.
     pub fn into_detail(self) -> Option<Arc<str>> {
         self.detail
     }
@@ -73,41 +78,40 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What kind of failure a [`LockError::Backend`](crate::LockError::Backend) is. `Display` says it in a sentence.
+/// The kind of failure of a `LockError::Backend`. `Display` writes it as a sentence.
 ///
 /// ```
-/// # use distlock_runtime::BackendKind;
+/// # use distlock_core::store as distlock;
+/// use distlock::BackendKind;
+///
 /// assert_eq!(BackendKind::TimedOut.to_string(), "the lock store did not answer in time");
 /// ```
 ///
-/// A program that wants to tell an outage, which passes, from a mistake in its settings, which does not:
+/// An outage passes, and a mistake in the settings does not. This function tells them apart:
 ///
 /// ```
-/// # use distlock_runtime::{BackendKind, LockError};
-/// fn is_passing(error: &LockError) -> bool {
-///     match error {
-///         LockError::Backend { kind, .. } => {
-///             matches!(kind, BackendKind::Unreachable | BackendKind::TimedOut | BackendKind::ReadOnly)
-///         }
-///         _ => false,
-///     }
+/// # use distlock_core::store as distlock;
+/// use distlock::BackendKind;
+///
+/// fn is_passing(kind: BackendKind) -> bool {
+///     matches!(kind, BackendKind::Unreachable | BackendKind::TimedOut | BackendKind::ReadOnly)
 /// }
-/// # assert!(!is_passing(&LockError::NotConfigured));
+/// # assert!(!is_passing(BackendKind::Refused));
 /// ```
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BackendKind {
-    /// No connection: refused, reset, or the name did not resolve.
+    /// There is no connection: it was refused or reset, or the name did not resolve.
     Unreachable,
-    /// No answer within the manager's `command_timeout` or `connect_timeout`.
+    /// There was no answer within the manager's `command_timeout` or `connect_timeout`.
     TimedOut,
     /// Authentication failed, a certificate was not accepted, or an ACL forbids a command, a key or a channel.
     Refused,
-    /// The store is out of memory and takes no new keys.
+    /// The store is out of memory and accepts no new keys.
     OutOfMemory,
-    /// The node takes no writes: it is a replica now.
+    /// The node accepts no writes, because it is a replica now.
     ReadOnly,
-    /// Anything else; the source says what.
+    /// Any other failure. The error's source describes it.
     Other,
 }
 

@@ -1,9 +1,23 @@
-//! An owner token, and what is known of the commands that were sent for it.
+//! An owner token, and a ledger of the commands that were sent for it.
 //!
-//! A token names one acquisition: it is used once, from before its first command until nothing of it
-//! can run any more. Commands may stay without an answer, and their bytes may arrive long after their
-//! connection has died; whether a lock can still be taken under a token, and from when on it cannot, is
-//! what is kept here. What a lease is worth is not a store's business.
+//! A token names one acquisition. It is used once, from before its first command until no command of it can take effect
+//! any more. A command may stay without an answer, and its bytes may arrive long after its connection has died. The ledger
+//! tells whether the lock may still be acquired under the token, and until when.
+//!
+//! # Calls that a store makes
+//!
+//! | when | call |
+//! |---|---|
+//! | before the bytes of an acquire go out | [`may_send`](Owner::may_send); send nothing if it returns false |
+//! | before an acquire that was not executed is sent again | [`sending_again`](Owner::sending_again), then `may_send` |
+//! | before the bytes of a renewal or another command that keeps the lock go out | [`stored_until`](Owner::stored_until) |
+//! | after the answer to an acquire | [`answered_yes`](Owner::answered_yes) or [`answered`](Owner::answered) |
+//! | when the token may be in the queue | [`leaves_a_trace`](Owner::leaves_a_trace) |
+//! | when the lock is free, and the next waiter not let in yet | [`set_freed`](Owner::set_freed) |
+//! | for the answer to a release | [`is_behind`](Owner::is_behind) |
+//!
+//! All other changes are made by the runtime. A caller and the engine may use one token at the same time, so all fields are
+//! atomic.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,24 +26,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::Limit;
+use crate::capacity::Limit;
 use crate::clock::Moment;
 use crate::name::LockName;
 use crate::token::Token;
 
-/// Public fencing tokens leave room under each counter value for holders of one process that hand
-/// a lease over without asking the store.
-#[allow(unreachable_pub)] // Public for the model.
+/// The number of fencing tokens for each value of the fence counter. Holders of one process that hand over a lease
+/// without asking the store get one each.
 pub const TOKENS_PER_FENCE: u64 = 1024;
 
-/// Bits for how many commands are unanswered, below those for the connection.
+/// The bits for the number of unanswered commands, below those for the connection.
 const COUNT: u32 = 16;
-/// An acquire without an answer may run long after its time, when a server that stood still goes
-/// on, and its ttl counts from there. A server that stands still for longer is not waited for.
+/// How long after its time an unanswered acquire may be executed: a frozen server may continue, and the ttl counts from
+/// then. A server that is frozen for longer is not taken into account.
 const LATEST: Duration = Duration::from_secs(10 * 60);
 /// How long a queue lasts after its last poll. Every waiter polls more often than this (R11).
 pub const QUEUE_LIFE: Duration = Duration::from_secs(20);
-/// How much of the process's name is in a mark.
+/// How many characters of the process's name are in a mark.
 const MARK: usize = 8;
 
 /// The pauses after which a release is repeated while bytes of an acquire may still arrive (R9).
@@ -38,69 +51,71 @@ pub const RELEASE_REPEATS: [Duration; 3] =
 
 /// One owner token.
 pub struct Owner {
+    /// The name of the lock.
     pub lock: Arc<LockName>,
-    /// Unique, used once.
+    /// The text of the token, which no other acquisition has.
     pub token: String,
-    /// How many may hold the lock beside it; the token says so as well.
+    /// How many may hold the lock together with this token. The end of the token says the same.
     pub limit: Limit,
-    /// When the first command that could create the lock was sent.
+    /// When the first command that could create the lock was sent; `NEVER` before.
     first_sent: AtomicU64,
-    /// The latest moment until which the commands that were sent may have the lock stored.
+    /// The latest end of the lease that a command which was sent may have set.
     stored_until: AtomicU64,
-    /// The connection on which acquires were sent and not answered, and how many, in one number; 0 if
-    /// there are none. A caller and the engine may both have sent one.
+    /// The connection on which acquires were sent and not answered, and their number, in one integer; 0 if there are none.
+    /// A caller and the engine may each have sent one.
     unanswered: AtomicU64,
-    /// The connections that died with an acquire unanswered: the lowest and the highest number. The highest
-    /// is 0 if none did.
+    /// The lowest number of a connection that died with an unanswered acquire.
     died_first: AtomicU64,
+    /// The highest number of a connection that died with an unanswered acquire; 0 if none did.
     died_last: AtomicU64,
-    /// A command of it may have left something in the store.
+    /// Whether a command may have left the token in the store.
     traced: AtomicBool,
-    /// An acquire that was not carried out was sent again, perhaps behind the release.
+    /// Whether an acquire that was not executed was sent again, perhaps after the release.
     resent: AtomicBool,
-    /// The store has said that it owned the lock.
+    /// Whether the store has granted the lock.
     granted: AtomicBool,
-    /// Its release was begun: nothing that could create the lock is sent any more.
+    /// Whether the release was begun. Then no acquire is sent any more.
     retired: AtomicBool,
-    /// It was released with the wish to keep the lock until then; 0 if not.
+    /// Until when the release keeps the lock; 0 if it does not.
     kept_until: AtomicU64,
-    /// It was released without its last holder's knowledge as well.
+    /// Whether it was also released without the knowledge of its last holder.
     undone: AtomicBool,
-    /// The store has freed the lock, but has not let in the next waiter.
+    /// Whether the store has freed the lock. The next waiter may not have been let in.
     freed: AtomicBool,
-    /// When the token's place in the queue ends; 0 if it never had one.
+    /// When the token's place in the queue ends; 0 if it never had a place.
     stands_until: AtomicU64,
-    /// The same token at each node of a quorum, where it is one.
+    /// The same token at each server of a quorum.
     parts: OnceLock<Box<[Part]>>,
 }
 
-/// A token at one node of a quorum.
+/// A token at one server of a quorum.
 pub struct Part {
+    /// The token, with a ledger for this server.
     pub owner: Arc<Owner>,
-    /// Offers without an answer, which may give the node's vote back: while there are any, a vote of the
-    /// node does not count.
+    /// The number of unanswered offers, which may give the server's vote back. While there are any, a vote of the server
+    /// does not count.
     returns: AtomicUsize,
 }
 
 impl Part {
-    /// To be called before the bytes of a command go out that may give the node's vote back.
+    /// Notes an offer. Call this before the bytes of a command go out that may give the server's vote back.
     pub fn returning(&self) {
         self.returns.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// It was answered, and so has run.
+    /// Notes that an offer was answered, and so was executed.
     pub fn returned(&self) {
         self.returns.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Nothing that was sent can take a vote back that comes in now.
+    /// Returns whether no unanswered offer can take back a vote that arrives now.
     pub fn is_steady(&self) -> bool {
         self.returns.load(Ordering::Acquire) == 0
     }
 }
 
 impl Owner {
-    /// A token that was issued with this limit.
+    /// Makes a token that was issued with this limit.
     #[inline]
     pub fn new(lock: Arc<LockName>, token: String, limit: Limit) -> Self {
         Self {
@@ -124,7 +139,7 @@ impl Owner {
         }
     }
 
-    /// The same token at each of so many nodes.
+    /// Returns the token at each server of a quorum of `nodes` servers.
     pub fn parts(&self, nodes: usize) -> &[Part] {
         let parts = self.parts.get_or_init(|| {
             let part = || {
@@ -133,28 +148,29 @@ impl Owner {
             };
             (0..nodes).map(|_| part()).collect()
         });
-        // Retired while they were made.
+        // The token may have been retired while the parts were made.
         if self.is_retired() {
             parts.iter().for_each(|part| part.owner.retire());
         }
         parts
     }
 
-    /// A token of which only the store knows more.
+    /// Makes a token of which this process has no ledger, for example another process's. The store may have anything of
+    /// it.
     pub fn stray(lock: Arc<LockName>, token: String) -> Self {
         let (first_sent, traced) = (AtomicU64::new(0), AtomicBool::new(true));
         let limit = Token::parse(&token).map_or(Limit::ALONE, |token| token.limit);
         Self { first_sent, traced, ..Self::new(lock, token, limit) }
     }
 
-    /// Short words that no other token has: its end.
+    /// Returns a short text that no other token has: the end of the token.
     pub fn mark(&self) -> &str {
         let process = self.token.bytes().position(|byte| byte == b'.').unwrap_or(0);
         self.token.get(process.saturating_sub(MARK)..).unwrap_or(&self.token)
     }
 
-    /// To be called before the bytes of an acquire for `ttl` go out on connection number
-    /// `connection`.
+    /// Notes an acquire for `ttl` on connection number `connection`. Call this before its bytes go out, or better
+    /// [`may_send`](Self::may_send).
     #[inline]
     pub fn sending(&self, now: Moment, ttl: Duration, connection: u64) {
         self.first_sent.fetch_min(now.as_nanos(), Ordering::AcqRel);
@@ -165,18 +181,20 @@ impl Owner {
         };
         let before = self.unanswered.fetch_update(Ordering::SeqCst, Ordering::Acquire, one_more);
         let before = before.unwrap_or_default() >> COUNT;
-        // A token's acquires go over one connection at a time: another one's answer is not coming any more.
+        // The acquires of a token go over one connection at a time. So the connection before has died, and its answer will
+        // not come any more.
         if before != 0 && before != connection {
             self.died_first.fetch_min(before, Ordering::AcqRel);
             self.died_last.fetch_max(before, Ordering::AcqRel);
         }
     }
 
-    /// The same, and whether the bytes may go out: not once the release was begun, which may pass over that to
-    /// which nothing was sent. // R7
+    /// Notes an acquire for `ttl` on connection number `connection`, and returns whether its bytes may go out. Call this
+    /// before they do. They may not once the release was begun, because a release skips a token for which nothing was sent
+    /// (R7).
     ///
-    /// First it is noted and then looked, as a release is first begun and then looks what was sent: whichever comes
-    /// later knows of the other. That needs one order of all four, hence `SeqCst` in each.
+    /// This first notes the acquire and then looks for a release. A release first begins and then looks for acquires. So
+    /// the later of the two sees the other. That needs one order of all four steps, hence `SeqCst` in each.
     #[inline]
     pub fn may_send(&self, now: Moment, ttl: Duration, connection: u64) -> bool {
         self.sending(now, ttl, connection);
@@ -187,32 +205,33 @@ impl Owner {
         true
     }
 
-    /// To be called before the bytes of a command go out that may keep the lock until `end`.
+    /// Notes that the store may keep the lock until `end`. Call this before the bytes of such a command go out.
     pub fn stored_until(&self, end: Moment) {
         self.stored_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Call this before the token is sent to the queue, because the queue ends this long after its last poll.
+    /// Notes that the token may get a place in the queue. Call this before the token is sent there. The place ends
+    /// [`QUEUE_LIFE`] after the last poll.
     pub fn will_stand(&self, now: Moment) {
         self.stands_until.fetch_max(now.after(QUEUE_LIFE).as_nanos(), Ordering::AcqRel);
     }
 
-    /// Returns when its place in the queue ends if no other token polls.
+    /// Returns when the token's place in the queue ends, if no other token polls.
     pub fn stands_until(&self) -> Moment {
         Moment::from_nanos(self.stands_until.load(Ordering::Acquire))
     }
 
-    /// Whether the token was sent to the queue.
+    /// Returns whether the token was sent to the queue.
     pub fn stood(&self) -> bool {
         self.stands_until.load(Ordering::Acquire) != 0
     }
 
-    /// Not later than the grant, if there was one: read before the first acquire was sent.
+    /// Returns when the first acquire was sent, which is not later than the grant; `NEVER` if none was.
     pub fn first_sent(&self) -> Moment {
         Moment::from_nanos(self.first_sent.load(Ordering::Acquire))
     }
 
-    /// The store has answered an acquire that was sent on connection `connection`, whatever it said.
+    /// Notes an answer, of any kind, to an acquire that was sent on connection number `connection`.
     #[inline]
     pub fn answered(&self, connection: u64) {
         let one_less = |unanswered| match unanswered >> COUNT {
@@ -223,71 +242,71 @@ impl Owner {
         let _ = self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
-    /// The same where the lock is the token's now.
+    /// Notes that an acquire on connection number `connection` was answered with a grant.
     #[inline]
     pub fn answered_yes(&self, connection: u64) {
-        // At no moment between the two does it look as if the answer had been a no.
+        // In this order, so that at no moment the answer looks like a refusal.
         self.leaves_a_trace();
         self.answered(connection);
     }
 
-    /// The store has taken the lock for it, or may have put it into the queue. To be called by stores,
-    /// also if the answer does not reach the caller.
+    /// Notes that the store has granted the lock, or may have put the token into the queue. Stores call this even if the
+    /// answer does not reach the caller.
     pub fn leaves_a_trace(&self) {
         self.traced.store(true, Ordering::Release);
     }
 
-    /// Something of it may be in the store, or come to be there. Not if every acquire was answered
-    /// with a no.
+    /// Returns whether the token may be in the store, now or later. It is not if every acquire was refused.
     pub fn may_be_stored(&self) -> bool {
-        // What was answered meanwhile has left its trace before.
+        // The order matters: a grant that is answered meanwhile leaves its trace before it is counted as answered.
         self.in_doubt() || self.traced.load(Ordering::Acquire)
     }
 
-    /// To be called before an acquire that was not carried out is sent again, and before it is looked whether the
-    /// release was begun meanwhile: that may overtake it.
+    /// Notes that an acquire that was not executed is sent again. Call this before [`may_send`](Self::may_send), because
+    /// the release may overtake that acquire.
     pub fn sending_again(&self) {
         self.resent.store(true, Ordering::SeqCst);
     }
 
-    /// An acquire may have been sent again.
+    /// Returns whether an acquire may have been sent again.
     pub fn was_resent(&self) -> bool {
         self.resent.load(Ordering::SeqCst)
     }
 
-    /// An acquire was sent and no answer has come.
+    /// Returns whether an acquire was sent that has no answer.
     pub fn in_doubt(&self) -> bool {
         self.unanswered.load(Ordering::SeqCst) != 0 || self.died_last.load(Ordering::Acquire) != 0
     }
 
-    /// Whether what was sent on connection `number` comes behind every acquire of this token that
-    /// may still run: none was sent elsewhere, or only on `closed` connections. // R9
+    /// Returns whether a release on connection `number` comes after every acquire of this token that may still be
+    /// executed (R9). It does if the acquires were sent on the same connection, or on `closed` ones. The server has executed
+    /// or dropped what was sent on those.
     pub fn is_behind(&self, number: u64, closed: &Range<u64>) -> bool {
         let unanswered = self.unanswered.load(Ordering::Acquire) >> COUNT;
         let last = self.died_last.load(Ordering::Acquire);
         let is_past = |connection| connection == number || closed.contains(&connection);
-        // Closed connections have numbers in a row: with the first and the last all between them are.
+        // Closed connections have consecutive numbers. If the first and the last are closed, so are all between them.
         (unanswered == 0 || is_past(unanswered))
             && (last == 0 || is_past(last) && is_past(self.died_first.load(Ordering::Acquire)))
     }
 
-    /// Nothing was ever sent for it: there is nothing to free.
+    /// Returns whether nothing was ever sent for the token, so that there is nothing to free.
     pub fn is_unsent(&self) -> bool {
         self.first_sent() == Moment::NEVER
     }
 
-    /// From here on the lock has expired by itself, whatever became of the commands.
+    /// Returns when the lock has expired by itself, if no unanswered acquire is executed later.
     pub fn expired_by(&self) -> Moment {
         Moment::from_nanos(self.stored_until.load(Ordering::Acquire))
     }
 
-    /// From here on nothing can be left of it.
+    /// Returns when the store has nothing of the token any more, not even of an unanswered acquire that is executed late.
     pub fn gone_by(&self) -> Moment {
         let expired = self.expired_by();
         if self.in_doubt() { expired.after(LATEST) } else { expired }
     }
 
-    /// Its release is about to be sent. Final: the token is never used again. // R7
+    /// Begins the release. No acquire is sent from now on, and the token is never used again (R7).
     pub fn retire(&self) {
         self.retired.store(true, Ordering::SeqCst);
         if let Some(parts) = self.parts.get() {
@@ -295,46 +314,48 @@ impl Owner {
         }
     }
 
-    /// The store has said that it owns the lock.
+    /// Notes that the store has granted the lock.
     pub fn set_granted(&self) {
         self.granted.store(true, Ordering::Release);
     }
 
+    /// Returns whether the store has granted the lock.
     pub fn was_granted(&self) -> bool {
         self.granted.load(Ordering::Acquire)
     }
 
-    /// Its last holder is done with it, and the lock is not to be free before `end`.
+    /// Notes that the last holder has released the token, and that the lock must not be free before `end`.
     pub fn keep_until(&self, end: Moment) {
         self.kept_until.fetch_max(end.as_nanos(), Ordering::AcqRel);
     }
 
-    /// For how long from `now` it is to be kept, if at all.
+    /// Returns how long from `now` the lock must be kept; `None` if it need not be.
     pub fn kept(&self, now: Moment) -> Option<Duration> {
         let left = Moment::from_nanos(self.kept_until.load(Ordering::Acquire)).since(now);
         (!left.is_zero()).then_some(left)
     }
 
-    /// To be called before a release that its last holder does not know of.
+    /// Notes a release that the last holder does not know of. Call this before that release.
     pub fn undo(&self) {
         self.undone.store(true, Ordering::Release);
     }
 
+    /// Returns whether there was a release that the last holder does not know of.
     pub fn was_undone(&self) -> bool {
         self.undone.load(Ordering::Acquire)
     }
 
-    /// To be called by stores that free a lock before they let in the next waiter.
+    /// Notes that the lock is free. Stores call this if they free a lock before they let in the next waiter.
     pub fn set_freed(&self) {
         self.freed.store(true, Ordering::Release);
     }
 
-    /// It does not own the lock any more; its release may not be done yet.
+    /// Returns whether the store has freed the lock. Its release may not be done yet.
     pub fn was_freed(&self) -> bool {
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Its release was begun. Stores ask [`may_send`](Self::may_send) before they send an acquire.
+    /// Returns whether the release was begun. Before an acquire, stores call [`may_send`](Self::may_send) instead.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::SeqCst)
     }

@@ -1,31 +1,32 @@
-//! The record of this process where a store keeps one for each: which process holds a lock, for operators (R15).
+//! The record of this process in a store, for operators who ask which process holds a lock (R15). Several stores implement
+//! [`ProcessDirectory::introduce`](super::ProcessDirectory::introduce) with it.
 //!
-//! It is written on every new connection, and when the process uses a lock and has not written it for a while: a process
-//! that is idle writes nothing, and is forgotten. Whatever goes wrong with it concerns no lock.
+//! The record is written on every new connection, and when the process uses a lock and has not written the record for a
+//! while. An idle process writes nothing, and its record expires. Failures concern no lock.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::ProcessInfo;
 use crate::clock::{Clock, Moment};
+use crate::process_info::ProcessInfo;
 use crate::select::until;
 use crate::signal::Signal;
 
-/// How long a record is kept.
+/// How long the store keeps a record after it was written.
 pub const KEPT: Duration = Duration::from_secs(60);
-/// How long it is good enough for a process that uses locks.
+/// How old a record may be when its process uses a lock, before it is written again.
 const FRESH: Duration = Duration::from_secs(20);
 
-/// Where the records are kept.
+/// The connection of a store that keeps records.
 pub trait Keeper: Send + Sync + 'static {
-    /// Resolves when it is connected.
+    /// Resolves when it is connected; at once if it is.
     fn is_up(&self) -> impl Future<Output = ()> + Send;
-    /// Resolves when it is not.
+    /// Resolves when it is not connected; at once if it is not.
     fn is_down(&self) -> impl Future<Output = ()> + Send;
-    /// Writes what this process says of itself. Where that fails it is tried again when a lock is used, or with
-    /// the next connection.
+    /// Writes the record, to be kept for [`KEPT`]. Does not report a failure: the record is written again when the process
+    /// uses a lock, or with the next connection.
     fn write(&self, prefix: &str, info: &ProcessInfo) -> impl Future<Output = ()> + Send;
 }
 
@@ -33,22 +34,22 @@ pub trait Keeper: Send + Sync + 'static {
 pub struct Record {
     /// The prefix of the manager, with its separator.
     pub prefix: String,
-    /// When it was written last; `NEVER` while it is not to be written.
+    /// When it was last written. `NEVER` before it is started and after it has ended.
     written: AtomicU64,
-    /// It is to be written again.
+    /// Makes the supervisor write it again.
     wanted: Signal,
-    /// It was removed for good.
+    /// Whether it has ended.
     removed: AtomicBool,
 }
 
 impl Record {
-    /// Of no process, until it is [started](Self::start).
+    /// Returns a record that is not written before it is [started](Self::start).
     pub fn new(prefix: String) -> Self {
         let (written, removed) = (Moment::NEVER.as_nanos().into(), AtomicBool::new(false));
         Self { prefix, written, wanted: Signal::default(), removed }
     }
 
-    /// Writes the record from now on, whenever its keeper is connected, for as long as the future is polled.
+    /// Returns a future that writes the record whenever its keeper is connected. It resolves after [`end`](Self::end).
     pub fn start<K: Keeper>(
         self: &Arc<Self>,
         info: &ProcessInfo,
@@ -59,10 +60,10 @@ impl Record {
         async move { record.supervise(&info, &*keeper).await }
     }
 
-    /// The process takes, awaits or renews a lock.
+    /// Notes that the process acquires, awaits or renews a lock. Has an old record written again.
     pub fn used(&self, now: Moment) {
         let written = Moment::from_nanos(self.written.load(Ordering::Relaxed));
-        // Later than now, if it is not to be written.
+        // A record that is not to be written has a time after `now`.
         if now.since(written) > FRESH {
             self.written.store(now.as_nanos(), Ordering::Relaxed);
             self.wanted.notify();
@@ -81,7 +82,7 @@ impl Record {
         }
     }
 
-    /// It is not written any more, and is to be removed.
+    /// Ends the record: it is not written any more. The caller then removes it from the store.
     pub fn end(&self) {
         self.written.store(Moment::NEVER.as_nanos(), Ordering::Relaxed);
         self.removed.store(true, Ordering::Release);

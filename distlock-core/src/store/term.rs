@@ -1,49 +1,49 @@
-//! How long a lock is wanted for, and what a lease of that length is worth here.
+//! The length of a lease: in the store, and in this process, whose clock may drift from the store's.
 
 use std::time::Duration;
 
 use crate::clock::{Moment, nanos};
 
-/// The shortest `ttl`: shorter leases would be over before an answer is back.
+/// The shortest `ttl`. A shorter lease would expire before its answer arrives.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(10);
 
-/// For how long a lock is wanted.
+/// How long a lock is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Term {
-    /// How long it may outlive a holder that died; the length of a lease.
+    /// The length of a lease: how long the lock stays taken after its holder has crashed.
     pub ttl: Duration,
-    /// The lease is extended for as long as it is held.
+    /// Whether the lease is renewed while the lock is held.
     pub renewed: bool,
-    /// It is not extended past this, counted from when it was taken.
+    /// The longest time to hold the lock, from its acquisition on. The lease is not renewed past it.
     pub max_hold: Option<Duration>,
-    /// It is not freed before this, counted from when it was taken.
+    /// The shortest time to hold the lock, from its acquisition on. The lock is not freed before.
     pub min_hold: Option<Duration>,
 }
 
 impl Term {
-    /// The length of a lease, which `max_hold` may cut short.
+    /// Returns the length of a lease, which `max_hold` may cut short.
     pub fn lease(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |max_hold| padded(max_hold).min(self.ttl))
     }
 
-    /// How long the store is to keep the lock: a holder that dies must not free it before its
-    /// `min_hold` either.
+    /// Returns how long the store keeps the lock without a renewal. It is at least `min_hold`, because a crash of the holder
+    /// must not free the lock earlier.
     #[inline]
     pub fn stored_for(&self) -> Duration {
         self.min_hold.map_or(self.lease(), |min_hold| min_hold.max(self.lease()))
     }
 }
 
-/// What to ask the store for so that `wanted` is left here after drift.
+/// Returns the time to live to request, so that `wanted` is left in this process after the deduction for drift.
 pub fn padded(wanted: Duration) -> Duration {
     wanted.saturating_add(wanted / 50).saturating_add(Duration::from_millis(5))
 }
 
-/// What a lease is worth here: its time to live less what two clocks may drift apart in it, counted
-/// from before its command was sent.
+/// Returns when a lease ends in this process: its time to live after its command was sent, less the drift between two
+/// clocks in that time.
 #[inline]
 pub fn deadline(sent: Moment, ttl: Duration) -> Moment {
-    // In whole nanoseconds: every lock asks for this, and a `Duration` is slow to divide.
+    // This uses whole nanoseconds, because every lock calls it and a `Duration` is slow to divide.
     let ttl = nanos(ttl);
     let drift = ttl / 100 + (ttl / 4).min(2_000_000);
     Moment::from_nanos(sent.as_nanos().saturating_add(ttl - drift))

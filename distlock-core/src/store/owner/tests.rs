@@ -2,7 +2,7 @@ use std::{hint, thread};
 
 use super::*;
 
-/// So many owners meet two threads each, so many times: what is out of order shows in some of a thousand.
+/// Each of this many tokens is used by two threads at once, in this many rounds. A wrong order shows in some of a thousand.
 const OWNERS: usize = 2_000;
 const ROUNDS: usize = 50;
 const TTL: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ fn owner() -> Owner {
     Owner::new(Arc::new(name), "process.1.s".to_owned(), Limit::ALONE)
 }
 
-/// Does both to each owner at the same time, and returns what comes of it.
+/// Does both to each token at the same time, and returns the results.
 fn at_once<A: Send, B>(
     owners: &[Owner],
     one: impl Fn(&Owner) -> A + Sync,
@@ -32,7 +32,7 @@ fn at_once<A: Send, B>(
                 thread::yield_now();
             }
         }
-        // Each is ahead of the other, by as little and by as much.
+        // Sometimes one thread is ahead and sometimes the other, by all of these pauses.
         let pause = [at % 32, at / 32 % 32][own];
         (0..pause).for_each(|_| hint::spin_loop());
     };
@@ -44,7 +44,7 @@ fn at_once<A: Send, B>(
     })
 }
 
-/// A release passes over what has nothing of its token, while answers come in.
+/// A release skips a token of which the store has nothing. It must not do so while a grant is being noted.
 #[test]
 fn what_was_given_is_seen_at_every_moment() {
     for round in 0..ROUNDS {
@@ -57,7 +57,7 @@ fn what_was_given_is_seen_at_every_moment() {
     }
 }
 
-/// R7: a release passes over that to which nothing was sent, and nothing is sent there after it.
+/// R7: a release skips a token for which nothing was sent, and nothing is sent for it after the release.
 #[test]
 fn what_is_sent_while_a_release_begins_is_seen_by_it() {
     for round in 0..ROUNDS {
