@@ -1,32 +1,31 @@
-//! The restart guard: a node that has forgotten its locks must not help to grant them again.
+//! The restart guard: a server that has forgotten its locks must not help to grant them again.
 //!
-//! After a restart a node may have granted a lock, forgotten it, and grant it to another process. So a node
-//! counts once a process has watched it for longer than any lease lasts. The process measures that by its own
-//! clock, from the first answer of this run of the server on. The server's uptime is no measure: it is computed
-//! from the wall clock, which may be stepped forward after a boot. The server's data do not tell how old its
-//! run is, either. With an append-only file that is written once a second, data survive but the last second of
-//! locks does not.
+//! After a restart a server may have forgotten a lock that it had granted, and may grant it to another process. So a server
+//! counts only once a process has watched it for longer than any lease lasts. The process measures that by its own clock,
+//! from the first answer of this run of the server on. The server's uptime is no measure, because it is computed from the
+//! wall clock, which may be stepped forward after a boot. The server's data do not tell the age of its run, either: with an
+//! append-only file that is written once a second, the data survive, but the locks of the last second do not.
 //!
-//! A process that has watched a server for long enough leaves a note there, which names the run. So only the
-//! first process waits.
+//! A process that has watched a server for long enough leaves a note there, which names the run. So only the first process
+//! waits.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// How long a server is watched before it counts: the guard, and the time for which a process may rely on the
-/// list of servers without reading it again (see [`relies_for`]).
+/// Returns how long a server is watched before it counts: the guard, and the time for which a process may rely on the list
+/// of servers without reading it again (see [`relies_for`]).
 pub fn watch_for(guard: Duration) -> Duration {
     guard.saturating_add(relies_for(guard))
 }
 
-/// How long a process may rely on the list of servers that it has read from a server. After a server was replaced, a
-/// process that has not noticed takes locks for this long, and they last for a guard at most.
+/// Returns how long a process may rely on the list of servers that it has read from a server. After a server was replaced,
+/// a process that has not noticed acquires locks for at most this long, and these locks last for at most a guard.
 pub fn relies_for(guard: Duration) -> Duration {
     guard / 10
 }
 
-/// Since when a node counts.
+/// The moment from which on one server counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RestartGuard {
     seen: Option<Seen>,
@@ -40,7 +39,8 @@ struct Seen {
 }
 
 impl RestartGuard {
-    /// The server has answered. `watched` says that some process has watched this run for long enough.
+    /// Notes that the server has answered in this run. `watched` says whether some process has watched the run for long
+    /// enough.
     pub fn greeted(&mut self, run: &str, watched: bool, guard: Duration, now: Moment) {
         let counts_from = if watched { now } else { now.after(watch_for(guard)) };
         match &mut self.seen {
@@ -49,12 +49,12 @@ impl RestartGuard {
         }
     }
 
-    /// Whether an answer to what was sent at `sent` counts.
+    /// Returns whether the answer to a command that was sent at `sent` counts.
     pub fn counts(&self, sent: Moment) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.counts_from <= sent)
     }
 
-    /// Whether this run counts.
+    /// Returns whether this run counts at `now`.
     pub fn has_watched(&self, run: &str, now: Moment) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.run == run) && self.counts(now)
     }
@@ -65,7 +65,7 @@ impl RestartGuard {
         Some(seen.counts_from.since(now))
     }
 
-    /// How long it takes until it counts; `None` before the first greeting.
+    /// Returns how long it takes until the server counts; `None` before its first answer.
     pub fn wait(&self, now: Moment) -> Option<Duration> {
         self.seen.as_ref().map(|seen| seen.counts_from.since(now))
     }

@@ -1,5 +1,4 @@
-//! What the nodes' answers to one question come to. Pure: no node, no clock and no future in it; the
-//! model of a quorum runs it as well.
+//! The results of one question to a quorum, from the answers of its nodes.
 
 use std::time::Duration;
 
@@ -7,36 +6,40 @@ use super::votes::{Ballot, Verdict, Votes, majority};
 use crate::clock::Moment;
 use crate::store::{Entered, Owned};
 
-/// What a node says to a proposed fencing token.
+/// A node's answer to a proposed fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Accepted {
-    /// It is the largest by now.
+    /// The node has accepted the token, which is its largest now.
     Yes,
-    /// It has accepted a larger one: this one, or one above it.
+    /// The node has accepted a larger token before: this one, or one above it.
     Above(u64),
 }
 
-/// What is known of an answer beside what it says.
+/// The weight of a node's answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
-    /// The node had been up for longer than the restart guard when it was asked.
+    /// Whether the node counted, by the [restart guard](super::RestartGuard), when it was asked.
     pub counts: bool,
-    /// Nothing is under way that may take back what it has given.
+    /// Whether no unanswered offer may take back the node's grant.
     pub steady: bool,
 }
 
-/// What the nodes have said beside yes and no.
+/// The parts of the nodes' answers beside yes and no.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Tally {
     /// How many nodes whose yes counts have accepted the fencing token that was proposed with the question.
     accepted: usize,
-    /// For how long it is another's, by those where it is.
+    /// The rest of another token's lease, at each node that has granted the lock to another token.
     remaining: Vec<Option<Duration>>,
+    /// The largest number of waiters before the token.
     rank: u64,
+    /// The largest number of waiters after the token.
     behind: u64,
+    /// How many nodes have added the token to their queues.
     added: usize,
-    /// How many nodes have given the lock and count, but for an offer without an answer that may take it back.
+    /// How many nodes have granted the lock and would count, but have an unanswered offer that may take the grant back.
     unsteady: usize,
+    /// Whether a node knows of other waiters.
     contended: bool,
 }
 
@@ -47,7 +50,8 @@ impl Answered {
 }
 
 impl Tally {
-    /// A node's answer to a try that was sent at `sent`.
+    /// Adds a node's answer to a try that was sent at `sent`, and returns the node's ballot. If the lock is taken, `given` is
+    /// the rest of the other token's lease.
     pub fn tried(
         &mut self,
         sent: Moment,
@@ -63,7 +67,7 @@ impl Tally {
         Answered { counts, steady: true }.yes(sent)
     }
 
-    /// A node's answer to an entry.
+    /// Adds a node's answer to an entry, and returns the node's ballot.
     pub fn entered(&mut self, answer: Entered, answered: Answered) -> Ballot {
         match answer {
             Entered::Granted { sent, contended, .. } => {
@@ -81,7 +85,7 @@ impl Tally {
         }
     }
 
-    /// A node's answer to a renewal that was sent at `sent`.
+    /// Adds a node's answer to a renewal that was sent at `sent`, and returns the node's ballot.
     pub fn renewed(&mut self, sent: Moment, answer: Owned, answered: Answered) -> Ballot {
         match answer {
             Owned::Yes { contended, .. } => {
@@ -92,11 +96,12 @@ impl Tally {
         }
     }
 
+    /// Returns whether a node knows of other waiters.
     pub fn is_contended(&self) -> bool {
         self.contended
     }
 
-    /// When so many may be free that this token has a majority; `None` if that is unknown.
+    /// Returns how long it takes until enough leases of other tokens have ended for a majority; `None` if that is unknown.
     fn remaining(&self, votes: &Votes) -> Option<Duration> {
         let missing = majority(votes.nodes()).saturating_sub(votes.granted().count());
         let mut known: Vec<_> = self.remaining.iter().flatten().collect();
@@ -105,8 +110,8 @@ impl Tally {
     }
 }
 
-/// A node's answer to a proposed fencing token: that of one that may have forgotten a larger one does not
-/// count.
+/// Returns the ballot of a node on a proposed fencing token. The yes of a node that may have forgotten a larger token does
+/// not count.
 pub fn accepted(sent: Moment, answer: Accepted, counts: bool) -> Ballot {
     match answer {
         Accepted::Above(_) => Ballot::No,
@@ -114,27 +119,27 @@ pub fn accepted(sent: Moment, answer: Accepted, counts: bool) -> Ballot {
     }
 }
 
-/// What a try comes to.
+/// The result of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// A majority has given the lock, and `accepted` the fencing token that was proposed with the question.
+    /// A majority has granted the lock.
     Won {
-        /// What it has given counts from then.
+        /// When the lease begins.
         sent: Moment,
-        /// The fencing token is accepted.
+        /// Whether a majority has also accepted the fencing token that was proposed with the question.
         accepted: bool,
     },
-    /// Another token has it, or wants it at the same time.
+    /// Another token holds the lock, or wants it at the same time.
     Taken {
-        /// When so many may be free that the token has a majority.
+        /// How long it takes until a majority may be free; `None` if that is unknown.
         remaining: Option<Duration>,
     },
-    /// It is not known whose it is.
+    /// It is unknown who holds the lock, because too few nodes have answered, or their yes does not count.
     Unknown,
 }
 
 impl Tried {
-    /// Of these votes.
+    /// Returns the result of these votes.
     pub fn of(votes: &Votes, tally: &Tally) -> Self {
         match votes.verdict() {
             Verdict::Won { sent } => {
@@ -148,65 +153,66 @@ impl Tried {
     }
 }
 
-/// What an entry comes to.
+/// The result of an entry into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stands {
-    /// A majority has given the lock.
+    /// A majority has granted the lock.
     Won {
-        /// What it has given counts from then.
+        /// When the lease begins.
         sent: Moment,
-        /// Others wait.
+        /// Whether others wait.
         contended: bool,
     },
-    /// Others have nodes as well. Those that the token has, or may have, are offered to an earlier one.
+    /// The token waits, because other tokens have votes as well. The votes that this token has, or may have, are offered to
+    /// an earlier token.
     Queued {
-        /// When so many may be free that the token has a majority.
+        /// How long it takes until a majority may be free; `None` if that is unknown.
         remaining: Option<Duration>,
-        /// How many stand in front, at most.
+        /// The largest number of waiters before the token.
         rank: u64,
-        /// How many stand behind, at most.
+        /// The largest number of waiters after the token.
         behind: u64,
-        /// It did not stand in the queues before, or another token has to.
+        /// Whether the token was not in the queues before, or is useless and must be replaced by another one.
         added: bool,
     },
-    /// No other token is there: the nodes are the cause.
+    /// Too few nodes have answered, or their yes does not count, and there is no other token that could be the reason.
     Unknown,
 }
 
 impl Stands {
-    /// Of these votes.
+    /// Returns the result of these votes.
     pub fn of(votes: &Votes, tally: &Tally) -> Self {
         if let Verdict::Won { sent } = votes.verdict() {
             return Self::Won { sent, contended: tally.contended || votes.has_no() };
         }
-        // A connection has died with an offer, and so there is no telling whose a vote is. The token is of no
-        // more use than one that did not hear that it was called (R12).
+        // A connection has died with an unanswered offer, so nobody knows whose vote it is. The token is useless, like one
+        // that missed its turn (R12).
         let useless = votes.granted().count() + tally.unsteady >= majority(votes.nodes());
         if !votes.has_no() && !useless {
             return Self::Unknown;
         }
-        // It is asked for at once.
+        // The next look comes at once.
         let remaining = if useless { Some(Duration::ZERO) } else { tally.remaining(votes) };
         let (rank, behind) = (tally.rank, tally.behind);
-        // Most nodes have put it into the queue now: it did not stand there.
+        // If most nodes have added the token now, it was not in the queues before.
         let added = useless || 2 * tally.added > votes.answered();
         Self::Queued { remaining, rank, behind, added }
     }
 }
 
-/// What a proposed fencing token comes to.
+/// The result of a proposed fencing token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drawn {
-    /// By a majority.
+    /// A majority has accepted the token.
     Accepted,
-    /// Others have gone beyond it.
+    /// A node has accepted a larger token.
     Beaten,
-    /// Too few have answered.
+    /// Too few nodes have answered, or their yes does not count.
     Unknown,
 }
 
 impl Drawn {
-    /// Of these votes.
+    /// Returns the result of these votes.
     pub fn of(votes: &Votes) -> Self {
         match votes.verdict() {
             Verdict::Won { .. } => Self::Accepted,
@@ -216,15 +222,14 @@ impl Drawn {
     }
 }
 
-/// The time by the median of the nodes' clocks, of which some are not known (0): one wrong clock does not
-/// matter.
+/// Returns the median of the nodes' times, so that one wrong clock does not matter. A time of 0 is unknown and ignored.
 pub fn median(times: impl Iterator<Item = u64>) -> u64 {
     let mut times: Vec<_> = times.filter(|time| *time != 0).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0)
 }
 
-/// A fencing token or a ticket: above all that were `seen`, and near the `time`.
+/// Returns a new fencing token or ticket. It is above all numbers that were `seen`, and not below the `time`.
 pub fn proposal(seen: u64, time: u64) -> u64 {
     (seen + 1).max(time)
 }

@@ -1,72 +1,76 @@
-//! Counting the votes of a quorum's nodes. Pure: no node, no clock.
+//! The ballots of a quorum's nodes, and the verdict of their majority.
 
 use crate::clock::Moment;
 
-/// How many of so many nodes decide.
+/// Returns how many of `nodes` nodes are a majority.
 pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// One question to the nodes, and what each has said so far.
+/// The ballots that the nodes have cast on one question so far.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Votes {
     nodes: Box<[Vote]>,
 }
 
-/// What a node has said.
+/// The state of one node's ballot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Vote {
-    /// Nothing was asked.
+    /// The node was not asked.
     Unasked,
+    /// The node has not answered.
     Awaited,
+    /// The node has cast this ballot.
     Said(Ballot),
 }
 
-/// What a node says.
+/// The ballot of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ballot {
-    /// It was asked then.
+    /// The node has granted the request.
     Yes {
-        /// When that was.
+        /// When the node was asked.
         sent: Moment,
     },
-    /// Yes, but its word does not count: it may have forgotten another's, or be about to take this one back.
+    /// The node has granted the request, but its yes does not count. It may have forgotten another grant, or it may be about
+    /// to take this one back.
     Uncounted,
-    /// It is another's.
+    /// The node has refused, because of another token.
     No,
-    /// It has not said: it may have done what it was asked, or do so later.
+    /// The node has not answered. It may have executed the command, or may do so later.
     Unknown,
 }
 
-/// What votes come to.
+/// The result of a vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// A majority has said yes. What it has granted counts from `sent`.
+    /// A majority has said yes. Its grant counts from `sent`.
     Won {
-        /// Not later than the majority's yes.
+        /// A moment that is not later than the majority's yes.
         sent: Moment,
     },
-    /// A majority cannot be had any more.
+    /// A majority is not possible any more.
     Lost,
-    /// What is still out decides.
+    /// The outstanding ballots decide.
     Open,
-    /// All votes are in, and what decides is unknown.
+    /// All ballots are cast, and unknown ones decide.
     Undecided,
 }
 
 impl Votes {
-    /// A question to these of so many nodes.
+    /// Begins a vote in which `asked` are asked, of `nodes` nodes.
     pub fn of(nodes: usize, asked: impl Iterator<Item = usize>) -> Self {
         let mut votes = vec![Vote::Unasked; nodes];
         asked.for_each(|node| votes[node] = Vote::Awaited);
         Self { nodes: votes.into() }
     }
 
-    /// How many there are, asked or not.
+    /// Returns the number of nodes, asked or not.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
+    /// Sets the ballot of a node.
     pub fn add(&mut self, node: usize, ballot: Ballot) {
         self.nodes[node] = Vote::Said(ballot);
     }
@@ -87,22 +91,23 @@ impl Votes {
         self.count(|vote| *vote == Vote::Said(Ballot::No))
     }
 
+    /// Returns whether a node has said no.
     pub fn has_no(&self) -> bool {
         self.no() != 0
     }
 
-    /// How many nodes have said something.
+    /// Returns how many nodes have answered.
     pub fn answered(&self) -> usize {
         let unanswered = [Vote::Unasked, Vote::Awaited, Vote::Said(Ballot::Unknown)];
         self.count(|vote| !unanswered.contains(vote))
     }
 
-    /// As many nodes as decide have said something.
+    /// Returns whether a majority of the nodes has answered.
     pub fn has_quorum(&self) -> bool {
         self.answered() >= majority(self.nodes.len())
     }
 
-    /// The nodes whose yes counts.
+    /// Returns the nodes whose yes counts.
     pub fn granted(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| matches!(vote, Vote::Said(Ballot::Yes { .. })))
     }
@@ -116,16 +121,17 @@ impl Votes {
         sent.min().unwrap_or(Moment::from_nanos(0))
     }
 
-    /// The nodes that have said no.
+    /// Returns the nodes that have said no.
     pub fn refused(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| *vote == Vote::Said(Ballot::No))
     }
 
-    /// The nodes that have said yes, or may come to it: all that were asked and did not say no.
+    /// Returns the nodes that have said yes, or may have done so or do so later: all that were asked and did not say no.
     pub fn standing(&self) -> impl Iterator<Item = usize> {
         self.which(|vote| !matches!(vote, Vote::Unasked | Vote::Said(Ballot::No)))
     }
 
+    /// Returns the result of the vote so far.
     pub fn verdict(&self) -> Verdict {
         let all = self.nodes.len();
         let needed = majority(all);
@@ -141,9 +147,8 @@ impl Votes {
         }
     }
 
-    /// From when a majority counts what it has granted: a lease is over as soon as one node fewer than a
-    /// majority keeps it, so the majority that was asked last counts, and of it the node that was asked
-    /// first.
+    /// Returns from when the grant of a majority counts. A lease ends as soon as fewer nodes than a majority keep it. So the
+    /// majority that was asked last counts, and the node of it that was asked first.
     fn lasting(&self) -> Moment {
         let sent = |vote: &Vote| match vote {
             Vote::Said(Ballot::Yes { sent }) => Some(*sent),
