@@ -127,7 +127,7 @@ pub trait Store: ProcessDirectory + StoreAdmin + Send + Sync + fmt::Debug {
     }
 
     /// Extends each lease to at least its time to live (R10). Never creates a lock: if the token does not hold it any more,
-    /// the answer is [`Owned::No`].
+    /// the answer is [`Owned::No`](super::Owned::No).
     ///
     /// Returns one answer for each renewal, in their order. All answers come together: if the locks are in several
     /// [parts](Self::part), once the slowest part has answered. A fault instead of the whole result counts for each renewal.
