@@ -83,10 +83,14 @@ impl LockManager {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::LockError> {
     /// # let locks = distlock::LockManager::in_memory();
+    /// use distlock::{DrivenBy, WakeUps};
+    ///
     /// let _guard = locks.lock("report").acquire().await?;
     /// let status = locks.status();
     /// assert!(status.connected);
     /// assert_eq!(status.held, 1);
+    /// assert_eq!(status.wake_ups, WakeUps::Notified);
+    /// assert_eq!(status.driven_by, DrivenBy::Manager);
     /// # Ok(())
     /// # }
     /// ```
@@ -235,8 +239,10 @@ impl LockManager {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::LockError> {
     /// # let locks = distlock::LockManager::in_memory();
-    /// for process in locks.processes().await? {
-    ///     println!("{process} has version {}", process.version);
+    /// let processes = locks.processes().await?;
+    /// assert_eq!(processes[0].pid, std::process::id());
+    /// for process in processes {
+    ///     println!("{process} has version {}", process.version); // orders@web-3:4711 has version …
     /// }
     /// # Ok(())
     /// # }

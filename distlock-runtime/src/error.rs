@@ -62,6 +62,25 @@ pub use distlock_core::store::BackendKind;
 pub enum LockError {
     /// Others hold the lock, and the time to wait for it, if any, is over. The body did not run. Trying
     /// again later makes sense.
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::LockError;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), LockError> {
+    /// # let locks = distlock::LockManager::in_memory();
+    /// let _first = locks.lock("order:42").acquire().await?;
+    /// let refused = locks.lock("order:42").name("checkout").acquire().await;
+    /// if let Err(LockError::Busy { lock, .. }) = refused {
+    ///     assert_eq!(lock.name(), "checkout");
+    ///     assert_eq!(lock.to_string(), "lock checkout");
+    ///     assert_eq!(lock.key(), "order:42");
+    /// #   return Ok(());
+    /// }
+    /// # panic!("it is held");
+    /// # }
+    /// ```
     #[error("{lock} is held elsewhere{}", LeaseRemaining(*lease_remaining))]
     #[non_exhaustive]
     Busy {
@@ -89,6 +108,23 @@ pub enum LockError {
 
     /// The store could not be asked, or refused. The body did not run. Whether the lock is free is not
     /// known; if the store granted it and only the answer was lost, it is released in the background.
+    ///
+    /// An outage passes, and a mistake in the settings does not. This function tells them apart:
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{BackendKind, LockError};
+    ///
+    /// fn is_passing(error: &LockError) -> bool {
+    ///     match error {
+    ///         LockError::Backend { kind, .. } => {
+    ///             matches!(kind, BackendKind::Unreachable | BackendKind::TimedOut | BackendKind::ReadOnly)
+    ///         }
+    ///         _ => false,
+    ///     }
+    /// }
+    /// # assert!(!is_passing(&LockError::NotConfigured));
+    /// ```
     #[error("{}{kind}{}", Of(lock.as_deref()), Because(cause.as_deref()))]
     #[non_exhaustive]
     Backend {

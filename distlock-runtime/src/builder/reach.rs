@@ -54,8 +54,29 @@ impl LockManagerBuilder {
     }
 
     /// The trusted authorities and this process's certificate, for connections with TLS: the URL must be one
-    /// with TLS. Default: the system's authorities, and no certificate of this process. See
-    /// [`TlsOptions`](crate::TlsOptions) for an example.
+    /// with TLS. Default: the system's authorities, and no certificate of this process.
+    ///
+    /// ```no_run
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockManager, TlsOptions};
+    ///
+    /// let ca = std::fs::read("/etc/redis/ca.pem").expect("a file");
+    /// let tls = TlsOptions::new().ca_pem(ca).no_system_roots();
+    /// let locks = LockManager::builder().url("rediss://locks.internal").tls(tls).build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
+    ///
+    /// If the URL has an IP address and the certificate a name, set the
+    /// [`server_name`](crate::TlsOptions::server_name()):
+    ///
+    /// ```
+    /// # use distlock_runtime as distlock;
+    /// use distlock::{LockManager, TlsOptions};
+    ///
+    /// let tls = TlsOptions::new().server_name("locks.internal");
+    /// let locks = LockManager::builder().url("rediss://10.0.0.7").tls(tls).build()?;
+    /// # Ok::<_, distlock::LockError>(())
+    /// ```
     ///
     /// Certificates are read when the manager is made. [`build`](Self::build) refuses it for a URL without TLS, and for
     /// `etcd://` and `zookeeper://`, which are reached in plain text.
