@@ -18,7 +18,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`key`], [`name`] | the key of a lock, its label in errors, and its name in a store |
-//! | [`token`], [`capacity`] | owner tokens, and how many may hold a lock at once |
+//! | [`token`], [`limit`] | owner tokens, and how many may hold a lock at once |
 //! | [`process_info`], [`questions`] | the description of a process, and its questions to other processes (R15) |
 //! | [`credentials`], [`tls`] | settings of a connection that are the same for every store |
 //!
@@ -36,13 +36,13 @@
 //! R1 to R15 in comments are the rules of the protocol, in `distlock-runtime/PROTOCOL.md`.
 
 pub mod alarm;
-pub mod capacity;
 pub mod catch_panic;
 pub mod clock;
 pub mod credentials;
 pub mod fork_guard;
 pub mod jitter;
 pub mod key;
+pub mod limit;
 pub mod line;
 pub mod name;
 pub mod one_or_many;

@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::capacity::Limit;
 use crate::clock::Moment;
+use crate::limit::Limit;
 
 /// How many digits a UUID has in base 36.
 const UUID: usize = 25;

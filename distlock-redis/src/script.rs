@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use distlock_core::capacity::Limit;
+use distlock_core::limit::Limit;
 use distlock_core::name::LockName;
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 

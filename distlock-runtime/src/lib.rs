@@ -41,8 +41,8 @@ mod stores;
 pub mod testing;
 
 use distlock_core::{
-    capacity as limit, catch_panic as shield, clock, jitter, key, name, one_or_many,
-    process_info as process, select, shrink, token,
+    catch_panic as shield, clock, jitter, key, limit, name, one_or_many, process_info as process,
+    select, shrink, token,
 };
 
 pub use builder::LockManagerBuilder;

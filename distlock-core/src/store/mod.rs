@@ -42,8 +42,8 @@ pub use reports::{
 };
 pub use term::Term;
 
-pub use crate::capacity::Limit;
 pub use crate::clock::{Clock, Moment};
+pub use crate::limit::Limit;
 pub use crate::name::{LockName, StoredName};
 pub use crate::process_info::ProcessInfo;
 pub use crate::token::Token;

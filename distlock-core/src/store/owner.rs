@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::capacity::Limit;
 use crate::clock::Moment;
+use crate::limit::Limit;
 use crate::name::LockName;
 use crate::token::Token;
 
