@@ -19,11 +19,12 @@ use distlock_core::name::StoredName;
 use distlock_core::select::until;
 use distlock_core::store::WakeUps;
 use distlock_core::store::{BackendKind, Fault, Notification, Outage};
-use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use crate::addr::Addr;
 use crate::connection::connect::connect;
 use crate::connection::connection::Connection;
 use crate::connection::discover::{Address, Discover, Discovering};
@@ -34,14 +35,14 @@ use crate::connection::server_info::Mode;
 use crate::connection::tls::TlsClient;
 use crate::node::Node;
 use crate::pubsub::subscription::{Channels, Subscription};
-use crate::slots::{Addr, Slot, SlotMap};
+use crate::slots::{Slot, SlotMap};
 
 /// It is asked for no sooner than this after the last time.
-pub(crate) const APART: Duration = Duration::from_millis(100);
+pub(crate) const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
 const NO_NODE: &str = "no node of the cluster has the slot of this lock";
 
 /// What the nodes of a cluster have in common.
-pub(crate) struct Start {
+pub(crate) struct ClusterConfig {
     /// For links to any of them; it leads to none yet.
     pub(crate) link: LinkConfig,
     pub(crate) connections: usize,
@@ -54,8 +55,8 @@ pub(crate) struct Start {
 /// A cluster.
 pub(crate) struct Cluster {
     pub(crate) seeds: Vec<ConnectionInfo>,
-    pub(crate) start: Start,
-    pub(crate) known: watch::Sender<Arc<Known>>,
+    pub(crate) config: ClusterConfig,
+    pub(crate) topology: watch::Sender<Arc<Topology>>,
     /// The map is to be asked for.
     pub(crate) wanted: Notify,
     /// Links and nodes are numbered.
@@ -65,13 +66,13 @@ pub(crate) struct Cluster {
     pub(crate) turn: AtomicUsize,
     /// Messages are sent within a shard: not before Redis 7.
     pub(crate) sharded: Arc<AtomicBool>,
-    ears: OnceLock<Ears>,
+    listener: OnceLock<NodeListener>,
     /// To what is sent to this process, and not about a lock, at any node.
-    home: Arc<Subscription>,
+    own_subscription: Arc<Subscription>,
 }
 
 /// What nodes have reported.
-pub(crate) struct Known {
+pub(crate) struct Topology {
     pub(crate) slots: SlotMap,
     /// Those of the map, in its order.
     nodes: Vec<Arc<Node>>,
@@ -81,7 +82,7 @@ pub(crate) struct Known {
     pub(crate) asked: u64,
 }
 
-impl Known {
+impl Topology {
     fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
         self.node(self.slots.owner(slot)?)
     }
@@ -93,14 +94,14 @@ impl Known {
 }
 
 /// Gets what the channels of this process carry.
-struct Ears {
+struct NodeListener {
     process: String,
     listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
 }
 
 /// Which of a node's links.
 #[derive(Clone, Copy)]
-pub(crate) enum Line<'a> {
+pub(crate) enum LinkKind<'a> {
     /// For everything that may create or free this lock.
     Commands(&'a StoredName),
     Renewals,
@@ -108,32 +109,33 @@ pub(crate) enum Line<'a> {
     Any,
 }
 
-impl Line<'_> {
+impl LinkKind<'_> {
     fn of(self, node: &Node) -> &Arc<Link> {
         match self {
             Self::Commands(lock) => node.pool.commands(lock),
             Self::Renewals => node.pool.renewals(),
-            Self::Any => node.any_link(),
+            Self::Any => node.pool.any(),
         }
     }
 }
 
 impl Cluster {
-    pub(crate) fn start(seeds: Vec<ConnectionInfo>, start: Start) -> Arc<Self> {
-        let nothing = Known { slots: SlotMap::empty(), nodes: Vec::new(), outage: None, asked: 0 };
-        let handle = start.handle.clone();
-        let home = Subscription::new(start.prefix.clone(), Channels::OfPrefixes);
+    pub(crate) fn start(seeds: Vec<ConnectionInfo>, config: ClusterConfig) -> Arc<Self> {
+        let nothing =
+            Topology { slots: SlotMap::empty(), nodes: Vec::new(), outage: None, asked: 0 };
+        let handle = config.handle.clone();
+        let own_subscription = Subscription::new(config.prefix.clone(), Channels::OfPrefixes);
         let cluster = Arc::new(Self {
             seeds,
-            start,
-            known: watch::Sender::new(Arc::new(nothing)),
+            config,
+            topology: watch::Sender::new(Arc::new(nothing)),
             wanted: Notify::new(),
             links: AtomicU64::new(0),
             nodes: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             sharded: Arc::new(AtomicBool::new(true)),
-            ears: OnceLock::new(),
-            home: Arc::new(home),
+            listener: OnceLock::new(),
+            own_subscription: Arc::new(own_subscription),
         });
         handle.spawn(supervise(cluster.clone()));
         cluster
@@ -145,30 +147,30 @@ impl Cluster {
         process: &str,
         listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
     ) {
-        let ears = Ears { process: process.to_owned(), listener: listener.clone() };
-        if self.ears.set(ears).is_err() {
+        let ears = NodeListener { process: process.to_owned(), listener: listener.clone() };
+        if self.listener.set(ears).is_err() {
             return;
         }
-        self.all().iter().for_each(|node| self.hear(node));
+        self.all().iter().for_each(|node| self.listen_at(node));
         let target: Arc<dyn Discover> = Arc::new(AnyNode(self.clone()));
-        let link = LinkConfig { target, ..self.start.link.clone() };
+        let link = LinkConfig { target, ..self.config.link.clone() };
         let listener = Box::new(move |said: Notification<'_>| listener(said));
-        self.home.start(process, listener, link, Vec::new(), &self.start.handle);
+        self.own_subscription.start(process, listener, link, Vec::new(), &self.config.handle);
     }
 
     /// How waiters learn that a lock is theirs.
     pub(crate) fn wake_ups(&self) -> WakeUps {
         match self.sharded.load(Ordering::Relaxed) {
-            true => self.home.state(),
+            true => self.own_subscription.state(),
             false => WakeUps::Polling,
         }
     }
 
-    fn hear(&self, node: &Node) {
-        if let Some(Ears { process, listener }) = self.ears.get() {
+    fn listen_at(&self, node: &Node) {
+        if let Some(NodeListener { process, listener }) = self.listener.get() {
             let listener = listener.clone();
             let listener = Box::new(move |said: Notification<'_>| listener(said));
-            node.listen(process, listener, &self.start.handle);
+            node.listen(process, listener, &self.config.handle);
         }
     }
 
@@ -179,17 +181,17 @@ impl Cluster {
 
     /// The node that has a slot, if that is known.
     pub(crate) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
-        self.known.borrow().owner(slot).cloned()
+        self.topology.borrow().owner(slot).cloned()
     }
 
     /// The nodes there are.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
-        self.known.borrow().nodes.clone()
+        self.topology.borrow().nodes.clone()
     }
 
     /// The outage, if there are links and none is connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
-        let known = self.known.borrow().clone();
+        let known = self.topology.borrow().clone();
         if known.nodes.is_empty() {
             let (since, fault) = known.outage.clone()?;
             return Some(Outage { since, fault });
@@ -203,7 +205,7 @@ impl Cluster {
 
     /// A slot was found to be elsewhere.
     pub(crate) fn moved(&self, slot: Slot, to: &Addr) {
-        if self.known.borrow().slots.owner(slot) != Some(to) {
+        if self.topology.borrow().slots.owner(slot) != Some(to) {
             self.change(|slots| slots.moved(slot, to.clone()));
         }
         self.doubt();
@@ -212,7 +214,7 @@ impl Cluster {
     /// The node at an address.
     pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
         loop {
-            if let Some(node) = self.known.borrow().node(addr) {
+            if let Some(node) = self.topology.borrow().node(addr) {
                 return node.clone();
             }
             self.change(|slots| slots.knows(addr.clone()));
@@ -220,7 +222,7 @@ impl Cluster {
     }
 
     fn change(&self, change: impl FnOnce(&mut SlotMap)) {
-        self.known.send_modify(|known| {
+        self.topology.send_modify(|known| {
             let mut slots = known.slots.clone();
             change(&mut slots);
             *known = Arc::new(self.with(slots, known, known.outage.clone()));
@@ -231,34 +233,34 @@ impl Cluster {
     pub(crate) fn with(
         &self,
         slots: SlotMap,
-        before: &Known,
+        before: &Topology,
         outage: Option<(Moment, Fault)>,
-    ) -> Known {
+    ) -> Topology {
         let node = |addr: &Addr| match before.node(addr) {
             Some(node) => node.clone(),
             None => self.new_node(addr.clone()),
         };
         let nodes = slots.nodes().iter().map(node).collect();
-        Known { slots, nodes, outage, asked: before.asked }
+        Topology { slots, nodes, outage, asked: before.asked }
     }
 
     fn new_node(&self, addr: Addr) -> Arc<Node> {
-        let Start { link, connections, prefix, handle, alarms } = &self.start;
+        let ClusterConfig { link, connections, prefix, handle, alarms } = &self.config;
         let target: Arc<dyn Discover> = Arc::new(Member::new(addr.clone(), &self.seeds[0]));
         let link = LinkConfig { target, tls: self.tls_for(&addr), ..link.clone() };
         let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
         let shard = Channels::OfShard { sharded: self.sharded.clone() };
         let named = (number, prefix.clone(), shard);
         let node = Node::start(link, *connections, named, &self.links, handle, alarms);
-        self.hear(&node);
+        self.listen_at(&node);
         node
     }
 
     /// What makes a connection to a node one with TLS. A node that the cluster names by its address has a certificate
     /// for the name under which the cluster is known.
     pub(crate) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
-        let tls = self.start.link.tls.as_ref()?;
-        let named = self.seeds.iter().map(addr_of).find(|seed| !seed.is_ip());
+        let tls = self.config.link.tls.as_ref()?;
+        let named = self.seeds.iter().map(Addr::of).find(|seed| !seed.is_ip());
         match named.filter(|_| node.is_ip()) {
             Some(seed) => Some(tls.as_host(&seed.host)),
             None => Some(tls.clone()),
@@ -269,42 +271,45 @@ impl Cluster {
     pub(crate) async fn reach(
         &self,
         slot: Slot,
-        line: Line<'_>,
+        kind: LinkKind<'_>,
         answer_by: Moment,
     ) -> Result<Connection, Fault> {
-        if let Some(live) = self.up(slot, line) {
-            return Ok(live);
+        if let Some(connection) = self.up(slot, kind) {
+            return Ok(connection);
         }
-        Box::pin(self.reach_later(Some(slot), line, answer_by)).await
+        Box::pin(self.reach_later(Some(slot), kind, answer_by)).await
     }
 
     /// The same if there is one now.
-    pub(crate) fn up(&self, slot: Slot, line: Line<'_>) -> Option<Connection> {
-        line.of(self.known.borrow().owner(slot)?).up()
+    pub(crate) fn up(&self, slot: Slot, kind: LinkKind<'_>) -> Option<Connection> {
+        kind.of(self.topology.borrow().owner(slot)?).up()
     }
 
     /// A connection to any node, for what concerns no lock.
     pub(crate) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        let up = self.all().iter().find_map(|node| node.any_link().up());
+        let up = self.all().iter().find_map(|node| node.pool.any().up());
         match up {
-            Some(live) => Ok(live),
-            None => Box::pin(self.reach_later(None, Line::Any, answer_by)).await,
+            Some(connection) => Ok(connection),
+            None => Box::pin(self.reach_later(None, LinkKind::Any, answer_by)).await,
         }
     }
 
     async fn reach_later(
         &self,
         slot: Option<Slot>,
-        line: Line<'_>,
+        kind: LinkKind<'_>,
         answer_by: Moment,
     ) -> Result<Connection, Fault> {
-        let mut changes = self.known.subscribe();
+        let mut changes = self.topology.subscribe();
         loop {
             let known = changes.borrow_and_update().clone();
             self.doubt();
             let now = Clock::Boottime.now();
-            let alarm =
-                Alarm::at(&self.start.alarms, Clock::Boottime, answer_by.min(now.after(APART)));
+            let alarm = Alarm::at(
+                &self.config.alarms,
+                Clock::Boottime,
+                answer_by.min(now.after(BETWEEN_REFRESHES)),
+            );
             let node = match slot {
                 Some(slot) => known.owner(slot).cloned(),
                 None => self.next(&known.nodes).cloned(),
@@ -331,12 +336,12 @@ impl Cluster {
                     }
                 }
             };
-            let live = line.of(&node).live(answer_by);
-            match until(until(live, elsewhere), alarm).await {
-                Some(Some(live)) => return live,
+            let connection = kind.of(&node).connection(answer_by);
+            match until(until(connection, elsewhere), alarm).await {
+                Some(Some(connection)) => return connection,
                 Some(None) => {}
                 None if Clock::Boottime.now() >= answer_by => {
-                    let fault = line.of(&node).last_error();
+                    let fault = kind.of(&node).last_error();
                     return Err(fault.unwrap_or_else(Fault::timed_out));
                 }
                 None => {}
@@ -347,11 +352,11 @@ impl Cluster {
     /// Resolves when the map is known. The first error instead, if it cannot be read.
     pub(crate) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
         self.doubt();
-        let mut changes = self.known.subscribe();
-        let alarm = Alarm::at(&self.start.alarms, Clock::Boottime, answer_by);
+        let mut changes = self.topology.subscribe();
+        let alarm = Alarm::at(&self.config.alarms, Clock::Boottime, answer_by);
         let is_asked = changes.wait_for(|known| known.asked > 0 || !known.nodes.is_empty());
         until(async { is_asked.await.map(drop) }, alarm).await;
-        let known = self.known.borrow();
+        let known = self.topology.borrow();
         match &known.outage {
             _ if !known.nodes.is_empty() => Ok(()),
             Some((_, fault)) => Err(fault.clone()),
@@ -361,7 +366,7 @@ impl Cluster {
 
     /// Resolves when there are nodes.
     pub(crate) async fn is_known(&self) {
-        let mut changes = self.known.subscribe();
+        let mut changes = self.topology.subscribe();
         let _ = changes.wait_for(|known| !known.nodes.is_empty()).await;
     }
 
@@ -373,9 +378,9 @@ impl Cluster {
 
     /// How to reach one node or another.
     pub(crate) fn some_node(&self) -> ConnectionInfo {
-        let addrs = self.known.borrow().slots.nodes().to_vec();
+        let addrs = self.topology.borrow().slots.nodes().to_vec();
         match self.next(&addrs) {
-            Some(addr) => at(addr, &self.seeds[0]),
+            Some(addr) => addr.info(&self.seeds[0]),
             None => self.next(&self.seeds).unwrap_or(&self.seeds[0]).clone(),
         }
     }
@@ -388,7 +393,7 @@ impl fmt::Debug for Cluster {
 }
 
 /// The map is asked for again after so long, whatever has been heard.
-const REFRESH: Duration = Duration::from_secs(60);
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// How long one node may take to tell it.
 const ANSWER: Duration = Duration::from_millis(500);
 const NO_SLOTS: &str = "the cluster has no slots yet";
@@ -396,7 +401,7 @@ const NO_SLOTS: &str = "the cluster has no slots yet";
 impl Cluster {
     async fn refresh(&self) {
         let told = self.ask_around().await;
-        self.known.send_modify(|known| {
+        self.topology.send_modify(|known| {
             let asked = known.asked + 1;
             let (mut known_now, outage) = match told {
                 Ok(slots) => (self.with(slots, known, None), None),
@@ -413,11 +418,11 @@ impl Cluster {
         });
     }
 
-    /// Asks one node after the other, two at a time, beginning with another one each time.
+    /// CoveredTickets one node after the other, two at a time, beginning with another one each time.
     async fn ask_around(&self) -> Result<SlotMap, Fault> {
         let mut nodes: Vec<_> = {
-            let known = self.known.borrow();
-            known.slots.nodes().iter().map(|addr| at(addr, &self.seeds[0])).collect()
+            let known = self.topology.borrow();
+            known.slots.nodes().iter().map(|addr| addr.info(&self.seeds[0])).collect()
         };
         if !nodes.is_empty() {
             let first = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len();
@@ -442,12 +447,12 @@ impl Cluster {
         Err(failed)
     }
 
-    /// Asks one node for the map.
+    /// CoveredTickets one node for the map.
     async fn ask(&self, info: &ConnectionInfo) -> Result<SlotMap, Fault> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let tls = self.tls_for(&addr_of(info));
-        let limit = ANSWER.min(self.start.link.connect_timeout);
+        let tls = self.tls_for(&Addr::of(info));
+        let limit = ANSWER.min(self.config.link.connect_timeout);
         let asked = async {
             let connected = connect(info, tls.as_deref(), config).await;
             let (mut connection, driver) = match connected {
@@ -466,7 +471,7 @@ impl Cluster {
         };
         let late = |_| Fault::timed_out().at(&info.addr().to_string());
         let answer = timeout(limit, asked).await.map_err(late)??;
-        let map = SlotMap::parse(&answer, &addr_of(info)).ok_or_else(unexpected)?;
+        let map = SlotMap::parse(&answer, &Addr::of(info)).ok_or_else(unexpected)?;
         match map.nodes() {
             [] => Err(Fault::passing(BackendKind::Other, NO_SLOTS)),
             _ => Ok(map),
@@ -474,13 +479,13 @@ impl Cluster {
     }
 }
 
-/// Asks for the map whenever it is wanted, until the engine's runtime is dropped.
+/// CoveredTickets for the map whenever it is wanted, until the engine's runtime is dropped.
 pub(crate) async fn supervise(cluster: Arc<Cluster>) {
     cluster.wanted.notified().await;
     loop {
         cluster.refresh().await;
-        tokio::time::sleep(APART).await;
-        until(cluster.wanted.notified(), tokio::time::sleep(jittered(REFRESH))).await;
+        tokio::time::sleep(BETWEEN_REFRESHES).await;
+        until(cluster.wanted.notified(), tokio::time::sleep(jittered(REFRESH_EVERY))).await;
     }
 }
 
@@ -537,7 +542,7 @@ struct Member {
 impl Member {
     /// Makes the node at `addr`, where users sign in as the settings of another one say.
     fn new(addr: Addr, like: &ConnectionInfo) -> Self {
-        Self { info: at(&addr, like), addr, has_left: watch::Sender::new(false) }
+        Self { info: addr.info(like), addr, has_left: watch::Sender::new(false) }
     }
 }
 
@@ -590,17 +595,5 @@ impl Discover for AnyNode {
 
     fn is_known(&self) -> Discovering<'_, ()> {
         Box::pin(self.0.is_known())
-    }
-}
-
-/// How to reach the node at an address, where users sign in as at another one.
-pub(crate) fn at(addr: &Addr, like: &ConnectionInfo) -> ConnectionInfo {
-    like.clone().set_addr(ConnectionAddr::Tcp(addr.host.to_string(), addr.port))
-}
-
-pub(crate) fn addr_of(info: &ConnectionInfo) -> Addr {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => Addr { host: host.as_str().into(), port: *port },
-        _ => Addr { host: "".into(), port: 0 },
     }
 }

@@ -5,6 +5,7 @@
 //! describes. It leaves out what this crate adds: fencing tokens that grow over lost data, a fair queue, and releases that
 //! are never overtaken by commands that were sent before them.
 
+mod addr;
 mod cluster;
 mod commands;
 mod connection;
@@ -23,7 +24,7 @@ pub mod url;
 pub use connection::replicas::Replicas;
 pub use connection::tls::TlsClient;
 pub use sentinel::sentinels::Sentinels;
-pub use store::{Place, RedisConfig, RedisStore};
+pub use store::{RedisConfig, RedisServers, RedisStore};
 
 /// The scripts as servers get them, for tests that run them one at a time.
 pub mod scripts {

@@ -1,6 +1,5 @@
 //! Which node a lock lives on, and the way of a command there.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +10,11 @@ use distlock_core::store::WakeUps;
 use distlock_core::store::{BackendKind, Fault, Listener, Outage};
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, Line};
+use crate::cluster::{Cluster, LinkKind};
 use crate::connection::connection::Connection;
 use crate::connection::link::Link;
 use crate::node::Node;
-use crate::record::Keeper;
-use crate::redirect::{Said, Step, Way};
+use crate::redirect::{Redirect, RedirectHistory, RedirectTarget};
 use crate::slots::Slot;
 
 const SENT_ABOUT: &str = "the nodes of the cluster send this lock's commands from one to another";
@@ -28,37 +26,24 @@ const DOWN: &str = "the node of the cluster that has the slot of this lock does 
 const MOST_CONNECTIONS: usize = 64;
 
 /// The nodes of one manager.
-pub(crate) enum Layout {
+pub(crate) enum Routing {
     /// All locks are on one.
     One(Arc<Node>),
     /// Each has some of the slots.
     Cluster(Arc<Cluster>),
 }
 
-/// A node: borrowed where there is one, because counting its users would cost every lock something.
-pub(crate) enum Found<'a> {
-    One(&'a Arc<Node>),
-    Of(Arc<Node>),
-}
-
-impl Deref for Found<'_> {
-    type Target = Arc<Node>;
-
-    fn deref(&self) -> &Arc<Node> {
-        match self {
-            Self::One(node) => node,
-            Self::Of(node) => node,
-        }
-    }
-}
-
-impl Layout {
-    /// The node of this lock, if it is known.
+impl Routing {
+    /// Calls `use_node` with the node that has this lock, if it is known.
     #[inline]
-    pub(crate) fn node(&self, lock: &StoredName) -> Option<Found<'_>> {
+    pub(crate) fn with_node<T>(
+        &self,
+        lock: &StoredName,
+        use_node: impl FnOnce(&Node) -> T,
+    ) -> Option<T> {
         match self {
-            Self::One(node) => Some(Found::One(node)),
-            Self::Cluster(cluster) => cluster.owner(Slot::of(lock)).map(Found::Of),
+            Self::One(node) => Some(use_node(node)),
+            Self::Cluster(cluster) => cluster.owner(Slot::of(lock)).map(|node| use_node(&node)),
         }
     }
 
@@ -68,6 +53,17 @@ impl Layout {
             Self::One(_) => 0,
             Self::Cluster(cluster) => cluster.owner(Slot::of(lock)).map_or(0, |node| node.number),
         }
+    }
+
+    /// Returns the route of a command to the node that has this lock.
+    #[inline]
+    pub(crate) fn route<'a>(
+        &'a self,
+        alarms: &'a Alarms,
+        lock: &'a StoredName,
+        answer_by: Moment,
+    ) -> Route<'a> {
+        Route { routing: self, alarms, lock, answer_by, detour: None }
     }
 
     /// The cluster, if it is one.
@@ -89,8 +85,8 @@ impl Layout {
 
     /// Over which connection goes what may free this lock.
     pub(crate) fn lane(&self, lock: &StoredName) -> usize {
-        let Some(node) = self.node(lock) else { return 0 };
-        node.number * MOST_CONNECTIONS + node.pool.lane(lock)
+        let lane = |node: &Node| node.number * MOST_CONNECTIONS + node.pool.lane(lock);
+        self.with_node(lock, lane).unwrap_or(0)
     }
 
     /// Passes to `listener` what is sent to the channels of this process.
@@ -109,20 +105,12 @@ impl Layout {
         }
     }
 
-    /// Where the records of processes are kept.
-    pub(crate) fn keeper(&self) -> Keeper {
-        match self {
-            Self::One(node) => Keeper::Link(node.any_link().clone()),
-            Self::Cluster(cluster) => Keeper::Cluster(cluster.clone()),
-        }
-    }
-
     /// Every link for commands there is.
     pub(crate) fn all_commands(&self) -> Vec<Arc<Link>> {
         match self {
-            Self::One(node) => node.pool.all_commands().to_vec(),
+            Self::One(node) => node.pool.all().to_vec(),
             Self::Cluster(cluster) => {
-                let of = |node: &Arc<Node>| node.pool.all_commands().to_vec();
+                let of = |node: &Arc<Node>| node.pool.all().to_vec();
                 cluster.all().iter().flat_map(of).collect()
             }
         }
@@ -131,7 +119,7 @@ impl Layout {
 
 /// The way of one command about a lock to the node that has it.
 pub(crate) struct Route<'a> {
-    layout: &'a Layout,
+    routing: &'a Routing,
     alarms: &'a Alarms,
     lock: &'a StoredName,
     answer_by: Moment,
@@ -140,37 +128,27 @@ pub(crate) struct Route<'a> {
 }
 
 struct Detour {
-    way: Way,
-    next: Step,
+    way: RedirectHistory,
+    next: RedirectTarget,
 }
 
 impl<'a> Route<'a> {
-    #[inline]
-    pub(crate) fn new(
-        layout: &'a Layout,
-        alarms: &'a Alarms,
-        lock: &'a StoredName,
-        answer_by: Moment,
-    ) -> Self {
-        Self { layout, alarms, lock, answer_by, detour: None }
-    }
-
     /// The connection for everything that may create or free the lock.
     pub(crate) async fn commands(&mut self) -> Result<Connection, Fault> {
-        match self.layout {
-            Layout::One(node) => {
+        match self.routing {
+            Routing::One(node) => {
                 let link = node.pool.commands(self.lock);
                 match link.up() {
-                    Some(live) => Ok(live),
+                    Some(connection) => Ok(connection),
                     // What is rare is on the heap, and not in the future of every command.
-                    None => Box::pin(link.live(self.answer_by)).await,
+                    None => Box::pin(link.connection(self.answer_by)).await,
                 }
             }
-            Layout::Cluster(cluster) => {
-                let (slot, line) = (Slot::of(self.lock), Line::Commands(self.lock));
-                match cluster.up(slot, line).filter(|_| self.detour.is_none()) {
-                    Some(live) => Ok(live),
-                    None => Box::pin(self.of_cluster(cluster, slot, line)).await,
+            Routing::Cluster(cluster) => {
+                let (slot, kind) = (Slot::of(self.lock), LinkKind::Commands(self.lock));
+                match cluster.up(slot, kind).filter(|_| self.detour.is_none()) {
+                    Some(connection) => Ok(connection),
+                    None => Box::pin(self.of_cluster(cluster, slot, kind)).await,
                 }
             }
         }
@@ -180,26 +158,27 @@ impl<'a> Route<'a> {
         &self,
         cluster: &Cluster,
         slot: Slot,
-        line: Line<'_>,
+        kind: LinkKind<'_>,
     ) -> Result<Connection, Fault> {
         let Some(detour) = &self.detour else {
-            return cluster.reach(slot, line, self.answer_by).await;
+            return cluster.reach(slot, kind, self.answer_by).await;
         };
-        let mut live = match &detour.next {
-            Step::Owner(pause) => {
+        let mut connection = match &detour.next {
+            RedirectTarget::Owner(pause) => {
                 self.rest(*pause).await;
-                cluster.reach(slot, line, self.answer_by).await?
+                cluster.reach(slot, kind, self.answer_by).await?
             }
-            Step::Asking(to) => {
+            RedirectTarget::Asking(to) => {
                 let node = cluster.node_at(to);
-                let mut live = node.pool.commands(self.lock).live(self.answer_by).await?;
-                live.asking = true;
-                live
+                let mut connection =
+                    node.pool.commands(self.lock).connection(self.answer_by).await?;
+                connection.asking = true;
+                connection
             }
-            Step::Nowhere => return Err(Fault::passing(BackendKind::Other, SENT_ABOUT)),
+            RedirectTarget::GiveUp => return Err(Fault::passing(BackendKind::Other, SENT_ABOUT)),
         };
-        live.again = true;
-        Ok(live)
+        connection.resent = true;
+        Ok(connection)
     }
 
     async fn rest(&self, pause: Duration) {
@@ -210,54 +189,54 @@ impl<'a> Route<'a> {
     }
 
     /// Whether the slot was on its way, key by key, when the command was last refused.
-    pub(crate) fn is_apart(&self) -> bool {
-        self.detour.as_ref().is_some_and(|detour| detour.way.is_apart())
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.way.is_migrating())
     }
 
     /// Whether the command is to be sent again: a node of a cluster has said that it did not carry it out, and
     /// there is time left.
     #[inline]
-    pub(crate) fn goes_on<T>(
+    pub(crate) fn should_retry<T>(
         &mut self,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer: &mut Result<T, Fault>,
     ) -> bool {
-        let (Layout::Cluster(cluster), Err(fault)) = (self.layout, answer) else { return false };
-        let Some(said) = live.said.take() else {
+        let (Routing::Cluster(cluster), Err(fault)) = (self.routing, answer) else { return false };
+        let Some(said) = connection.redirect.take() else {
             if matches!(fault.kind, BackendKind::Unreachable | BackendKind::TimedOut) {
                 cluster.doubt();
             }
             return false;
         };
         match &said {
-            Said::Moved { slot, to } => cluster.moved(*slot, to),
-            Said::Down => cluster.doubt(),
-            Said::Ask { .. } | Said::Apart => {}
+            Redirect::Moved { slot, to } => cluster.moved(*slot, to),
+            Redirect::Unavailable => cluster.doubt(),
+            Redirect::Ask { .. } | Redirect::TryAgain => {}
         }
         let passing = match &said {
-            Said::Moved { .. } | Said::Ask { .. } => SENT_ABOUT,
-            Said::Apart => APART,
-            Said::Down => DOWN,
+            Redirect::Moved { .. } | Redirect::Ask { .. } => SENT_ABOUT,
+            Redirect::TryAgain => APART,
+            Redirect::Unavailable => DOWN,
         };
         *fault = Fault::passing(BackendKind::Other, passing);
-        let mut way = self.detour.take().map_or_else(Way::default, |detour| detour.way);
+        let mut way = self.detour.take().map_or_else(RedirectHistory::default, |detour| detour.way);
         let next = way.next(said);
-        let goes_on = next != Step::Nowhere && Clock::Boottime.now() < self.answer_by;
+        let should_retry = next != RedirectTarget::GiveUp && Clock::Boottime.now() < self.answer_by;
         self.detour = Some(Box::new(Detour { way, next }));
-        goes_on
+        should_retry
     }
 }
 
 /// Sends a command about a lock to the node that has it; in a cluster, where it may be another one by then, again and
 /// again until one carries it out, or the time is over.
 macro_rules! routed {
-    ($server:expr, $lock:expr, $answer_by:expr, |$live:ident| $sent:expr) => {{
-        let mut route = $server.route($lock.stored(), $answer_by);
+    ($server:expr, $lock:expr, $answer_by:expr, |$connection:ident| $sent:expr) => {{
+        let mut route = $server.routing.route(&$server.alarms, $lock.stored(), $answer_by);
         loop {
-            let mut connection = route.commands().await?;
-            let $live = &mut connection;
+            let mut reached = route.commands().await?;
+            let $connection = &mut reached;
             let mut answer = $sent.await;
-            if !route.goes_on(&mut connection, &mut answer) {
+            if !route.should_retry(&mut reached, &mut answer) {
                 break answer;
             }
         }

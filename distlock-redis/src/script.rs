@@ -117,12 +117,12 @@ impl Wakes {
 
 /// One step of a lock's life as two scripts: they differ in their hot parts, so that tokens that are alone
 /// and tokens that are not each have what they need first.
-pub(crate) struct Scripts {
+pub(crate) struct ScriptPair {
     alone: Script,
     shared: Script,
 }
 
-impl Scripts {
+impl ScriptPair {
     pub(crate) fn acquire(wakes: Wakes) -> Self {
         let alone = concat!(
             include_str!("lua/confirm.lua"),
@@ -252,11 +252,11 @@ pub fn text(step: Step, alone: bool) -> String {
     let limit = if alone { Limit::ALONE } else { Limit::READ };
     let wakes = Wakes::Channels;
     match step {
-        Step::Acquire => Scripts::acquire(wakes).of(limit).text().to_owned(),
-        Step::Release => Scripts::release(wakes).of(limit).text().to_owned(),
-        Step::Renew => Scripts::renew().of(limit).text().to_owned(),
+        Step::Acquire => ScriptPair::acquire(wakes).of(limit).text().to_owned(),
+        Step::Release => ScriptPair::release(wakes).of(limit).text().to_owned(),
+        Step::Renew => ScriptPair::renew().of(limit).text().to_owned(),
         Step::Downgrade => Script::downgrade(wakes).text().to_owned(),
-        Step::Free => Scripts::free().of(limit).text().to_owned(),
+        Step::Free => ScriptPair::free().of(limit).text().to_owned(),
         Step::Raise => Script::raise().text().to_owned(),
     }
 }

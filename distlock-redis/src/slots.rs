@@ -1,9 +1,10 @@
 //! Slots of a Redis Cluster: which one a name hashes to, a short tag for each, and which node has it.
 
-use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use redis::Value;
+
+use crate::addr::{Addr, UNKNOWN_HOST};
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;
@@ -95,31 +96,6 @@ const CRC16: [u16; 256] = {
     table
 };
 
-/// Where a node of a cluster can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Addr {
-    pub(crate) host: Arc<str>,
-    pub(crate) port: u16,
-}
-
-impl Addr {
-    /// It is no name.
-    pub(crate) fn is_ip(&self) -> bool {
-        self.host.parse::<IpAddr>().is_ok()
-    }
-
-    /// As nodes write it, `host:port`; without a host it is that of the node that wrote it.
-    pub(crate) fn parse(text: &str, by: &Self) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let host = if host.is_empty() { by.host.clone() } else { host.into() };
-        (&*host != UNKNOWN).then_some(())?;
-        Some(Self { host, port: port.parse().ok()? })
-    }
-}
-
-/// What a node says of a host that it does not know the name of.
-const UNKNOWN: &str = "?";
 /// No node has that slot.
 const NO_NODE: u16 = u16::MAX;
 
@@ -197,7 +173,7 @@ fn addr(node: &[Value], by: &Addr) -> Option<Addr> {
     let Value::Int(port) = node.get(1)? else { return None };
     let host = match host.as_str() {
         "" => by.host.clone(),
-        UNKNOWN => node.get(3).and_then(ip)?.into(),
+        UNKNOWN_HOST => node.get(3).and_then(ip)?.into(),
         host => host.into(),
     };
     let port = match u16::try_from(*port).ok()? {
@@ -318,18 +294,6 @@ mod tests {
             Value::Array(vec![range(-1, 1, bulk("h"), 1)]),
         ] {
             assert!(SlotMap::parse(&answer, &by).is_none(), "{answer:?}");
-        }
-    }
-
-    #[test]
-    fn addresses() {
-        let by = at("seed", 7000);
-        assert_eq!(Addr::parse("10.0.0.1:7001", &by), Some(at("10.0.0.1", 7001)));
-        assert_eq!(Addr::parse(":7001", &by), Some(at("seed", 7001)));
-        assert_eq!(Addr::parse("::1:7001", &by), Some(at("::1", 7001)));
-        assert_eq!(Addr::parse("[::1]:7001", &by), Some(at("::1", 7001)));
-        for text in ["", "host", "host:", "host:x", "?:7001"] {
-            assert_eq!(Addr::parse(text, &by), None, "{text}");
         }
     }
 }

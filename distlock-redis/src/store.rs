@@ -9,7 +9,7 @@
 //! - `renew`, `release`, `inspect`; `replicas`, `replicated`: what was written is confirmed by replicas; `record`: which process this is
 //! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
 //! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
-//! - `layout` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
+//! - `routing` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
 //!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `survey`, `followed`, `primary`
 //! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`, `identity`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
 
@@ -25,6 +25,7 @@ use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, Walked};
 use distlock_core::store::owner::Owner;
+use distlock_core::store::record::Record;
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
     OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
@@ -33,7 +34,7 @@ use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, Start};
+use crate::cluster::{Cluster, ClusterConfig};
 use crate::commands::fence::{FENCES_PER_DRAW, Fences};
 use crate::commands::first_contact::first_contact;
 use crate::commands::queue::Queue;
@@ -41,25 +42,25 @@ use crate::commands::raise_counters::raise_counters;
 use crate::commands::release::Releases;
 use crate::commands::renew::Renewals;
 use crate::commands::run_script::Exchanges;
-use crate::commands::server::{Server, Trials};
+use crate::commands::server::{ScriptTrials, Server};
 use crate::commands::{acquire, admin, inspect};
 use crate::connection::discover::{Discover, FixedServer};
-use crate::connection::link::LinkConfig;
+use crate::connection::link::{Link, LinkConfig};
 use crate::connection::replicas::Replicas;
-use crate::connection::server_info::{Expects, Mode};
+use crate::connection::server_info::{ExpectedServer, Mode};
 use crate::connection::tls::TlsClient;
 use crate::node::Node;
 use crate::pubsub::messages;
 use crate::pubsub::subscription::Channels;
-use crate::record::Record;
-use crate::routing::{Layout, routed};
+use crate::record::RedisRecordKeeper;
+use crate::routing::{Routing, routed};
 use crate::script::Wakes;
 use crate::sentinel::sentinels::{PrimaryServer, Sentinels};
 
 /// Where locks are kept.
-pub enum Place {
+pub enum RedisServers {
     /// On the server at this address.
-    At(ConnectionInfo),
+    Single(ConnectionInfo),
     /// On the server that sentinels name as the primary.
     Primary(Arc<Sentinels>),
     /// In the cluster of these nodes.
@@ -68,7 +69,7 @@ pub enum Place {
 
 /// How to reach a Redis.
 pub struct RedisConfig {
-    pub place: Place,
+    pub servers: RedisServers,
     pub tls: Option<Arc<TlsClient>>,
     /// The replicas that have to confirm grants and renewals.
     pub replicas: Option<Replicas>,
@@ -86,10 +87,10 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// `host:port` of the server, or its path; of several servers, one.
     pub(crate) fn address(&self) -> String {
-        match &self.place {
-            Place::At(info) => Some(info.addr().to_string()),
-            Place::Primary(_) => None,
-            Place::Cluster(nodes) => nodes.first().map(|info| info.addr().to_string()),
+        match &self.servers {
+            RedisServers::Single(info) => Some(info.addr().to_string()),
+            RedisServers::Primary(_) => None,
+            RedisServers::Cluster(nodes) => nodes.first().map(|info| info.addr().to_string()),
         }
         .unwrap_or_default()
     }
@@ -104,65 +105,34 @@ pub struct RedisStore {
     exchanges: Exchanges,
     /// Those that name the primary, where there are any.
     pub(crate) sentinels: Option<Arc<Sentinels>>,
+    /// The link for commands that are not about a lock; `None` for a cluster.
+    pub(crate) link: Option<Arc<Link>>,
     handle: Handle,
 }
 
 impl RedisStore {
+    /// Starts a store, which connects to its servers on first use. `handle` is of the engine's runtime.
     pub fn start(config: RedisConfig, handle: &Handle, alarms: &Arc<Alarms>) -> Self {
-        let RedisConfig {
-            place,
-            tls,
-            replicas,
-            command_timeout,
-            connect_timeout,
-            connections,
-            io_on_caller_runtime: by_callers,
-            fence,
-            prefix,
-            events,
-        } = config;
-        let mode = match place {
-            Place::At(_) | Place::Primary(_) => Mode::Standalone,
-            Place::Cluster(_) => Mode::Cluster,
+        let (command_timeout, replicas) = (config.command_timeout, config.replicas);
+        let prefix = config.prefix.clone();
+        let sentinels = match &config.servers {
+            RedisServers::Primary(sentinels) => Some(sentinels.clone()),
+            RedisServers::Single(_) | RedisServers::Cluster(_) => None,
         };
-        let expects = Expects { mode, replicas: replicas.is_some() };
-        let link = |target: Arc<dyn Discover>| LinkConfig {
-            target,
-            tls,
-            expects,
-            command_timeout,
-            connect_timeout,
-            by_callers,
-            events,
-        };
-        let one = |link| {
-            let named = (0, prefix.clone(), Channels::OfPrefixes);
-            let node = Node::start(link, connections, named, &AtomicU64::new(0), handle, alarms);
-            (Layout::One(node), Fences::new(fence.clone()), Wakes::Channels)
-        };
-        let mut sentinels = None;
-        let (layout, fences, wakes) = match place {
-            Place::At(info) => one(link(Arc::new(FixedServer(info)))),
-            Place::Primary(named_by) => {
-                sentinels = Some(named_by.clone());
-                one(link(Arc::new(PrimaryServer(named_by))))
-            }
-            Place::Cluster(seeds) => {
-                let link = link(Arc::new(FixedServer(seeds[0].clone())));
-                let (handle, alarms) = (handle.clone(), alarms.clone());
-                let start = Start { link, connections, prefix: prefix.clone(), handle, alarms };
-                let cluster = Cluster::start(seeds, start);
-                (Layout::Cluster(cluster), Fences::of_slots(fence.clone()), Wakes::Shards)
-            }
+        let (routing, fences, wakes) = start_nodes(config, handle, alarms);
+        let link = match &routing {
+            Routing::One(node) => Some(node.pool.any().clone()),
+            Routing::Cluster(_) => None,
         };
         let server = Server {
-            record: Arc::new(Record::new(prefix, layout.cluster().is_some())),
-            layout,
+            record: Arc::new(Record::new(prefix)),
+            records: RedisRecordKeeper::new(&routing, command_timeout),
+            routing,
             fences,
             alarms: alarms.clone(),
             command_timeout,
             replicas,
-            trials: Trials::default(),
+            trials: ScriptTrials::default(),
         };
         Self {
             server,
@@ -171,9 +141,47 @@ impl RedisStore {
             releases: Releases::new(wakes),
             exchanges: Exchanges::new(wakes),
             sentinels,
+            link,
             handle: handle.clone(),
         }
     }
+}
+
+/// Starts the links to the nodes. Returns them, their fence counters, and how scripts wake waiters there.
+fn start_nodes(
+    config: RedisConfig,
+    handle: &Handle,
+    alarms: &Arc<Alarms>,
+) -> (Routing, Fences, Wakes) {
+    let RedisConfig { servers, tls, replicas, command_timeout, connect_timeout, .. } = config;
+    let RedisConfig { connections, io_on_caller_runtime, fence, prefix, events, .. } = config;
+    let mode = match servers {
+        RedisServers::Single(_) | RedisServers::Primary(_) => Mode::Standalone,
+        RedisServers::Cluster(_) => Mode::Cluster,
+    };
+    let link = |target: Arc<dyn Discover>| LinkConfig {
+        target,
+        tls,
+        expects: ExpectedServer { mode, replicas: replicas.is_some() },
+        command_timeout,
+        connect_timeout,
+        by_callers: io_on_caller_runtime,
+        events,
+    };
+    let target: Arc<dyn Discover> = match servers {
+        RedisServers::Single(info) => Arc::new(FixedServer(info)),
+        RedisServers::Primary(sentinels) => Arc::new(PrimaryServer(sentinels)),
+        RedisServers::Cluster(seeds) => {
+            let link = link(Arc::new(FixedServer(seeds[0].clone())));
+            let (handle, alarms) = (handle.clone(), alarms.clone());
+            let cluster = ClusterConfig { link, connections, prefix, handle, alarms };
+            let routing = Routing::Cluster(Cluster::start(seeds, cluster));
+            return (routing, Fences::of_slots(fence), Wakes::Shards);
+        }
+    };
+    let named = (0, prefix, Channels::OfPrefixes);
+    let node = Node::start(link(target), connections, named, &AtomicU64::new(0), handle, alarms);
+    (Routing::One(node), Fences::new(fence), Wakes::Channels)
 }
 
 impl Store for RedisStore {
@@ -186,35 +194,36 @@ impl Store for RedisStore {
     }
 
     fn is_notified(&self, lock: &LockName) -> bool {
-        self.server.layout.node(lock.stored()).is_some_and(|node| node.subscription.covers(lock))
+        let covers = |node: &Node| node.subscription.covers(lock);
+        self.server.routing.with_node(lock.stored(), covers).unwrap_or(false)
     }
 
     fn hears_answers(&self, lock: &LockName) -> bool {
         let of_all = |cluster: &Arc<Cluster>| cluster.wake_ups() == WakeUps::Notified;
-        self.server.layout.cluster().map_or_else(|| self.is_notified(lock), of_all)
+        self.server.routing.cluster().map_or_else(|| self.is_notified(lock), of_all)
     }
 
     fn outage(&self) -> Option<Outage> {
-        self.server.layout.outage()
+        self.server.routing.outage()
     }
 
     fn listen(&self, process: &str, listener: Listener) {
-        self.server.layout.listen(process, listener, &self.handle);
+        self.server.routing.listen(process, listener, &self.handle);
     }
 
     fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
         if !attempt.owner.limit.is_alone() {
             return Box::pin(async move {
                 let Self { server, queue, .. } = self;
-                routed!(server, attempt.owner.lock, answer_by, |live| {
-                    queue.try_share(server, &attempt, live, answer_by)
+                routed!(server, attempt.owner.lock, answer_by, |connection| {
+                    queue.try_share(server, &attempt, connection, answer_by)
                 })
             });
         }
         on_heap(|| async move {
             let Self { server, queue, renewals, .. } = self;
-            routed!(server, attempt.owner.lock, answer_by, |live| {
-                acquire::try_acquire(server, (queue, renewals), &attempt, live, answer_by)
+            routed!(server, attempt.owner.lock, answer_by, |connection| {
+                acquire::try_acquire(server, (queue, renewals), &attempt, connection, answer_by)
             })
         })
     }
@@ -222,8 +231,8 @@ impl Store for RedisStore {
     fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
         on_heap(|| async move {
             let Self { server, queue, .. } = &*self;
-            routed!(server, entry.owner.lock, answer_by, |live| {
-                queue.enter(server, &entry, live, answer_by)
+            routed!(server, entry.owner.lock, answer_by, |connection| {
+                queue.enter(server, &entry, connection, answer_by)
             })
         })
     }
@@ -243,18 +252,18 @@ impl Store for RedisStore {
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
         Box::pin(async move {
             let Self { server, exchanges, .. } = &*self;
-            routed!(server, exchange.new.lock, answer_by, |live| {
-                exchanges.exchange(server, &exchange, live, answer_by)
+            routed!(server, exchange.new.lock, answer_by, |connection| {
+                exchanges.exchange(server, &exchange, connection, answer_by)
             })
         })
     }
 
     fn lane(&self, lock: &LockName) -> usize {
-        self.server.layout.lane(lock.stored())
+        self.server.routing.lane(lock.stored())
     }
 
     fn part(&self, lock: &LockName) -> usize {
-        self.server.layout.part(lock.stored())
+        self.server.routing.part(lock.stored())
     }
 
     fn fences_per_draw(&self) -> u64 {
@@ -269,7 +278,7 @@ impl Store for RedisStore {
     }
 
     fn has_many_counters(&self) -> bool {
-        self.server.layout.cluster().is_some()
+        self.server.routing.cluster().is_some()
     }
 
     fn lift(self: Arc<Self>, locks: Vec<Arc<LockName>>, fence: u64, answer_by: Moment) -> Op<()> {
@@ -280,20 +289,20 @@ impl Store for RedisStore {
         Box::pin(async move {
             let server = &self.server;
             let Some(unused) = server.unused() else { return Err(Fault::given_up()) };
-            routed!(server, unused, answer_by, |live| {
-                inspect::ping(&server.fences, &unused, live, answer_by)
+            routed!(server, unused, answer_by, |connection| {
+                inspect::ping(&server.fences, &unused, connection, answer_by)
             })
         })
     }
 
     fn status(&self) -> StoreStatus {
-        let links = self.server.layout.all_commands();
+        let links = self.server.routing.all_commands();
         let mut connected = links.iter().filter_map(|link| link.driven_by());
         let first = connected.next();
         let by_callers = first.into_iter().chain(connected).any(|by| by == DrivenBy::Callers);
         StoreStatus {
             connected: first.is_some(),
-            wake_ups: self.server.layout.wake_ups(),
+            wake_ups: self.server.routing.wake_ups(),
             driven_by: if by_callers { DrivenBy::Callers } else { DrivenBy::Manager },
         }
     }
@@ -301,7 +310,9 @@ impl Store for RedisStore {
     fn inspect(self: Arc<Self>, lock: Arc<LockName>, answer_by: Moment) -> Op<Option<Held>> {
         Box::pin(async move {
             let server = &self.server;
-            routed!(server, lock, answer_by, |live| inspect::inspect(&lock, live, answer_by))
+            routed!(server, lock, answer_by, |connection| inspect::inspect(
+                &lock, connection, answer_by
+            ))
         })
     }
 }
@@ -309,31 +320,28 @@ impl Store for RedisStore {
 impl ProcessDirectory for RedisStore {
     fn introduce(&self, itself: &ProcessInfo) {
         let Self { server, handle, .. } = self;
-        server.record.start(itself, server.layout.keeper(), server.command_timeout, handle);
+        handle.spawn(server.record.start(itself, &server.records));
     }
 
     fn take_leave(self: Arc<Self>, process: String, answer_by: Moment) -> Op<()> {
         Box::pin(async move {
-            let mut live = self.server.records(answer_by).await?;
-            self.server.record.remove(&process, &mut live, answer_by).await
+            let Server { record, records, .. } = &self.server;
+            records.remove(record, &process, answer_by).await
         })
     }
 
     fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
-            let mut live = self.server.any(answer_by).await?;
-            let heard = messages::tell(&mut live, &letters, answer_by).await?;
+            let mut connection = self.server.any(answer_by).await?;
+            let heard = messages::tell(&mut connection, &letters, answer_by).await?;
             // A node of a cluster knows only its own subscribers.
-            let anywhere = self.server.layout.cluster().is_some();
+            let anywhere = self.server.routing.cluster().is_some();
             Ok(heard.into_iter().map(|heard| heard || anywhere).collect())
         })
     }
 
     fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {
-        Box::pin(async move {
-            let mut live = self.server.records(answer_by).await?;
-            self.server.record.recorded(&prefix, &mut live, answer_by).await
-        })
+        Box::pin(async move { self.server.records.recorded(&prefix, answer_by).await })
     }
 
     fn records(
@@ -342,22 +350,25 @@ impl ProcessDirectory for RedisStore {
         processes: Vec<String>,
         answer_by: Moment,
     ) -> Op<Records> {
-        Box::pin(async move {
-            let mut live = self.server.records(answer_by).await?;
-            self.server.record.records(&prefix, &processes, &mut live, answer_by).await
-        })
+        Box::pin(async move { self.server.records.records(&prefix, &processes, answer_by).await })
     }
 
     fn tell_taken(self: Arc<Self>, lock: Arc<LockName>, token: String) {
         let handle = self.handle.clone();
         handle.spawn(async move {
             let answer_by = Clock::Boottime.now().after(self.server.command_timeout);
-            let Ok(mut live) = self.server.route(lock.stored(), answer_by).commands().await else {
+            let Ok(mut connection) = self
+                .server
+                .routing
+                .route(&self.server.alarms, lock.stored(), answer_by)
+                .commands()
+                .await
+            else {
                 return;
             };
             let sharded = self.server.tag(&lock).is_some_and(|tag| !tag.is_empty());
             // Its owner also finds out at its next renewal.
-            messages::notify_taken(&mut live, &lock, &token, sharded, answer_by).await;
+            messages::notify_taken(&mut connection, &lock, &token, sharded, answer_by).await;
         });
     }
 }
@@ -375,11 +386,11 @@ impl StoreAdmin for RedisStore {
         answer_by: Moment,
     ) -> Op<Vec<StoreReply>> {
         Box::pin(async move {
-            let mut live = match node {
+            let mut connection = match node {
                 Some(node) => self.server.at(&node, answer_by).await?,
                 None => self.server.any(answer_by).await?,
             };
-            admin::ask(&mut live, &commands, answer_by).await
+            admin::ask(&mut connection, &commands, answer_by).await
         })
     }
 
@@ -420,7 +431,7 @@ where
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let links = self.server.layout.all_commands();
+        let links = self.server.routing.all_commands();
         let server = links.iter().find_map(|link| link.able());
         f.debug_struct("RedisStore")
             .field("server", &server)

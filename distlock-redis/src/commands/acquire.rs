@@ -13,11 +13,10 @@ use crate::commands::queue::Queue;
 use crate::commands::renew::Renewals;
 use crate::commands::server::Server;
 use crate::commands::{confirm, first_contact};
-use crate::connection::connection::{Connection, Live, integer};
+use crate::connection::connection::{Connection, LiveConnection, integer};
 use crate::connection::error::fault;
-use crate::connection::marks::Marking;
-use crate::connection::replicas::Asker;
-use crate::connection::reply_check::{echo, of_alone, of_mark};
+use crate::connection::replicas::WaitSender;
+use crate::connection::reply_check::{Marking, echo};
 
 /// Takes the lock if it is free.
 ///
@@ -27,29 +26,29 @@ pub(crate) async fn try_acquire(
     server: &Server,
     (queue, renewals): (&Queue, &Renewals),
     attempt: &Attempt,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
     let fences = &server.fences;
     let counter = &*fences.of(&owner.lock);
     server.keep_subscribed(&owner.lock, attempt.term.stored_for());
-    if fences.wants_script(counter, live) {
-        return Box::pin(queue.try_share(server, attempt, live, answer_by)).await;
+    if fences.wants_script(counter, connection) {
+        return Box::pin(queue.try_share(server, attempt, connection, answer_by)).await;
     }
     // Before the first grant on a connection: the server behind it may have lost its data.
-    if !fences.is_raised(counter, live) {
-        Box::pin(first_contact::run(server, &owner.lock, live, answer_by)).await?;
+    if !fences.is_raised(counter, &connection.live) {
+        Box::pin(first_contact::run(server, &owner.lock, connection, answer_by)).await?;
         let lock = Some(&*owner.lock);
-        Box::pin(fences.raise(counter, lock, live, answer_by)).await?;
+        Box::pin(fences.raise(counter, lock, connection, answer_by)).await?;
     }
     // R2: the engine has sent this token since, and only the answer to that counts. Behind it, a `SET`
     // could take the lock again after it was taken away, on an older counter value than the next owner's.
     if !owner.is_unsent() {
-        return Box::pin(taken_over(attempt, live, answer_by)).await;
+        return Box::pin(taken_over(attempt, connection, answer_by)).await;
     }
-    let Fast { granted, fence, sent, seen, raised, ticket } =
-        fast_path(server, attempt, counter, live, answer_by).await?;
+    let FastReply { granted, fence, sent, seen, raised, ticket } =
+        fast_path(server, attempt, counter, connection, answer_by).await?;
     let mut sent = sent;
     if !granted && !attempt.look {
         return Ok(Answer::Taken { remaining: None });
@@ -58,20 +57,20 @@ pub(crate) async fn try_acquire(
         // `SET NX` says no to whatever is there. The value tells a lock from something else, which
         // is not worth waiting for, and from our own: an acquire that was delivered twice finds
         // its own token.
-        match Box::pin(taken(owner, live, answer_by)).await? {
+        match Box::pin(taken(owner, connection, answer_by)).await? {
             None => sent = owner.first_sent(),
             Some(answer) => return Ok(answer),
         }
     }
     if raised && fences.is_new(counter, fence, seen)? {
-        server.confirm(live, ticket, answer_by).await?;
+        server.confirm(connection, ticket, answer_by).await?;
         return Ok(Answer::Granted { fence, sent });
     }
     // R2: data was lost under a live connection.
-    fences.set_raised(counter, live, false);
-    match Box::pin(renewals.draw_again(fences, attempt, counter, live, answer_by)).await? {
+    fences.set_raised(counter, &connection.live, false);
+    match Box::pin(renewals.draw_again(fences, attempt, counter, connection, answer_by)).await? {
         Some(fence) => {
-            server.confirm(live, None, answer_by).await?;
+            server.confirm(connection, None, answer_by).await?;
             Ok(Answer::Granted { fence, sent })
         }
         None => Ok(Answer::Taken { remaining: None }),
@@ -79,7 +78,7 @@ pub(crate) async fn try_acquire(
 }
 
 /// What the fast path was answered.
-struct Fast {
+struct FastReply {
     granted: bool,
     /// The counter of fencing tokens, drawn for this try.
     fence: u64,
@@ -97,9 +96,9 @@ async fn fast_path(
     server: &Server,
     attempt: &Attempt,
     counter: &Fence,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
-) -> Result<Fast, Fault> {
+) -> Result<FastReply, Fault> {
     let owner = &*attempt.owner;
     let mut pipeline = Pipeline::with_capacity(3);
     let seen = counter.seen();
@@ -112,45 +111,53 @@ async fn fast_path(
     }
     pipeline.add_command(set(attempt)).add_command(incr(counter));
     // R3: says whose answers these are. Where one is lost, every later caller gets another's.
-    let marking = live.marking(sent);
+    let marking = connection.live.marking(sent);
     if marking == Marking::Echo {
         pipeline.add_command(echo(owner.mark()));
     }
-    let waits = |replicas| live.waits.ask_with(replicas, &mut pipeline);
+    let waits = |replicas| connection.live.waits.ask_with(replicas, &mut pipeline);
     let asker = server.replicas.and_then(waits);
     server.record.used(sent);
     // R7: nothing that could create the lock is sent behind its release.
-    if !owner.may_send(sent, attempt.term.stored_for(), live.number) {
+    if !owner.may_send(sent, attempt.term.stored_for(), connection.live.number) {
         return Err(Fault::given_up());
     }
-    let together = server.replicas.filter(|_| asker.is_none());
-    let answers = confirm::send(together, live, &pipeline, sent, answer_by);
-    let (mut answers, shared) = answers.await?;
+    let (mut answers, shared) = match server.replicas.filter(|_| asker.is_none()) {
+        None => (connection.pipeline(&pipeline, sent, answer_by).await?, None),
+        // On the heap, so that acquires without replicas do not pay for it.
+        Some(replicas) => {
+            let with_others =
+                confirm::with_others(replicas, connection, &pipeline, sent, answer_by);
+            let (answers, ticket) = Box::pin(with_others).await?;
+            (answers, Some(ticket))
+        }
+    };
     if let Marking::Alone { before } = marking {
-        of_alone(before, owner.mark(), &answers, live, answer_by).await?;
+        connection.check_alone(before, owner.mark(), &answers, answer_by).await?;
     }
-    let confirmed = |asker: Asker| asker.answered(answers.pop().unwrap_or(Value::Nil));
+    let confirmed = |asker: WaitSender| asker.answered(answers.pop().unwrap_or(Value::Nil));
     let ticket = asker.map_or(shared, confirmed);
     let (raise, mut answers) = answers.split_at(usize::from(raises).min(answers.len()));
     if marking == Marking::Echo {
-        answers = of_mark((owner.mark(), sent), answers, live)?;
+        answers = connection.live.replies_of((owner.mark(), sent), answers)?;
     }
     match answers {
         [answer @ (Value::Okay | Value::Nil), fence] => {
             match answer {
-                Value::Okay => owner.answered_yes(live.number),
-                _ => owner.answered(live.number),
+                Value::Okay => owner.answered_yes(connection.live.number),
+                _ => owner.answered(connection.live.number),
             }
-            let raised = is_raised(server, counter, (seen, sent), raise, live)?;
-            let fence = integer(fence).inspect_err(|_| live.check_answer(&answers[1]))?;
+            let raised = is_raised(server, counter, (seen, sent), raise, &connection.live)?;
+            let fence =
+                integer(fence).inspect_err(|_| connection.live.check_answer(&answers[1]))?;
             let fence = u64::try_from(fence).unwrap_or(0);
-            Ok(Fast { granted: *answer == Value::Okay, fence, sent, seen, raised, ticket })
+            Ok(FastReply { granted: *answer == Value::Okay, fence, sent, seen, raised, ticket })
         }
         [Value::ServerError(error), _] => {
-            owner.answered(live.number);
-            Err(refused(error, live))
+            owner.answered(connection.live.number);
+            Err(refused(error, &connection.live))
         }
-        _ => Err(live.unexpected_answer()),
+        _ => Err(connection.live.unexpected_answer()),
     }
 }
 
@@ -161,7 +168,7 @@ fn is_raised(
     counter: &Fence,
     (seen, sent): (u64, Moment),
     raise: &[Value],
-    live: &Live,
+    live: &LiveConnection,
 ) -> Result<bool, Fault> {
     match raise {
         // Perhaps another server than before, which does not have the script.
@@ -171,7 +178,7 @@ fn is_raised(
     }
 }
 
-fn refused(error: &ServerError, live: &Live) -> Fault {
+fn refused(error: &ServerError, live: &LiveConnection) -> Fault {
     let error = RedisError::from(error.clone());
     live.check_error(&error);
     fault(&error)

@@ -14,7 +14,7 @@ use crate::commands::server::Server;
 use crate::connection::connection::{Connection, integer};
 use crate::connection::error::words;
 use crate::node::Node;
-use crate::routing::{Layout, routed};
+use crate::routing::{Routing, routed};
 use crate::script::Arg;
 
 /// At how many keys a server looks in one step of a walk.
@@ -25,16 +25,16 @@ const TOGETHER: usize = 500;
 impl Server {
     /// The servers that have locks, by their addresses. Where a Sentinel names it, that of the one is not known.
     pub(crate) fn nodes_named(&self) -> BTreeMap<String, Arc<Node>> {
-        let nodes = match &self.layout {
-            Layout::One(node) => vec![node.clone()],
-            Layout::Cluster(cluster) => cluster.all(),
+        let nodes = match &self.routing {
+            Routing::One(node) => vec![node.clone()],
+            Routing::Cluster(cluster) => cluster.all(),
         };
         nodes.into_iter().map(|node| (node.address().unwrap_or_default(), node)).collect()
     }
 
     pub(crate) async fn at(&self, address: &str, answer_by: Moment) -> Result<Connection, Fault> {
         match self.nodes_named().get(address) {
-            Some(node) => node.any_link().live(answer_by).await,
+            Some(node) => node.pool.any().connection(answer_by).await,
             None => {
                 Err(Fault::passing(BackendKind::Unreachable, "this node is not there any more"))
             }
@@ -77,18 +77,18 @@ impl Server {
         cursor: &str,
         answer_by: Moment,
     ) -> Result<(String, Vec<String>), Fault> {
-        let mut live = self.at(node, answer_by).await?;
+        let mut connection = self.at(node, answer_by).await?;
         let mut scan = redis::pipe();
         scan.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern(prefix)).arg("COUNT").arg(STEP);
-        let mut answers = live.pipeline(&scan, Clock::Boottime.now(), answer_by).await?;
+        let mut answers = connection.pipeline(&scan, Clock::Boottime.now(), answer_by).await?;
         match answers.pop() {
             Some(Value::ServerError(error)) => {
                 Err(crate::connection::error::fault(&RedisError::from(error)))
             }
             Some(found) => <(String, Vec<Value>)>::from_redis_value(found)
                 .map(|(next, names)| (next, names.iter().filter_map(text).collect()))
-                .map_err(|_| live.unexpected_answer()),
-            None => Err(live.unexpected_answer()),
+                .map_err(|_| connection.live.unexpected_answer()),
+            None => Err(connection.live.unexpected_answer()),
         }
     }
 
@@ -98,10 +98,10 @@ impl Server {
         locks: &[Arc<LockName>],
         answer_by: Moment,
     ) -> Result<Vec<Option<Glance>>, Fault> {
-        let layout = &self.layout;
+        let routing = &self.routing;
         let mut by_part: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (at, lock) in locks.iter().enumerate() {
-            by_part.entry(layout.part(lock.stored())).or_default().push(at);
+            by_part.entry(routing.part(lock.stored())).or_default().push(at);
         }
         let mut glances: Vec<Option<Glance>> = locks.iter().map(|_| None).collect();
         let (mut seen, mut failed) = (locks.is_empty(), None);
@@ -129,14 +129,15 @@ impl Server {
         locks: &[&Arc<LockName>],
         answer_by: Moment,
     ) -> Result<Vec<Option<Glance>>, Fault> {
-        let mut live = self.route(locks[0].stored(), answer_by).commands().await?;
+        let mut connection =
+            self.routing.route(&self.alarms, locks[0].stored(), answer_by).commands().await?;
         let mut questions = Pipeline::with_capacity(3 * locks.len());
         for lock in locks {
             let name = &**lock.stored();
             questions.cmd("GET").arg(name).cmd("PTTL").arg(name);
             questions.cmd("ZCARD").arg(Arg::Queue(lock));
         }
-        let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
         let mut glances = Vec::with_capacity(locks.len());
         for (lock, answers) in locks.iter().zip(answers.chunks(3)) {
             glances.push(match answers {
@@ -160,12 +161,15 @@ impl Server {
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<Option<Glance>, Fault> {
-        let held = routed!(self, lock, answer_by, |live| inspect::inspect(lock, live, answer_by));
+        let held = routed!(self, lock, answer_by, |connection| inspect::inspect(
+            lock, connection, answer_by
+        ));
         match held {
             Ok(held) => Ok(held.map(Glance::from)),
             // The others are shown all the same.
             Err(fault) if fault.to_string().contains(inspect::WRONG_TYPE) => {
-                let found = routed!(self, lock, answer_by, |live| amiss(lock, live, answer_by));
+                let found =
+                    routed!(self, lock, answer_by, |connection| amiss(lock, connection, answer_by));
                 Ok(Some(Glance { holders: Vec::new(), waiting: 0, amiss: Some(found?) }))
             }
             Err(fault) => Err(fault),
@@ -174,10 +178,14 @@ impl Server {
 }
 
 /// What stands in the place of a lock, or in that of its queue, if it is none of ours.
-async fn amiss(lock: &LockName, live: &mut Connection, answer_by: Moment) -> Result<String, Fault> {
+async fn amiss(
+    lock: &LockName,
+    connection: &mut Connection,
+    answer_by: Moment,
+) -> Result<String, Fault> {
     let mut questions = Pipeline::with_capacity(2);
     questions.cmd("TYPE").arg(&**lock.stored()).cmd("TYPE").arg(Arg::Queue(lock));
-    let answers = live.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
+    let answers = connection.pipeline(&questions, Clock::Boottime.now(), answer_by).await?;
     let kinds: Vec<_> = answers.iter().map(kind).collect();
     Ok(match kinds.as_slice() {
         [Some("string" | "zset"), Some(queue)] => format!("a {queue} for a queue"),
@@ -196,7 +204,7 @@ fn kind(answer: &Value) -> Option<&str> {
 
 /// Sends commands in one write.
 pub(crate) async fn ask(
-    live: &mut Connection,
+    connection: &mut Connection,
     commands: &[StoreCommand],
     answer_by: Moment,
 ) -> Result<Vec<StoreReply>, Fault> {
@@ -208,7 +216,7 @@ pub(crate) async fn ask(
         }
         pipeline.add_command(command);
     }
-    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     Ok(answers.into_iter().map(reply).collect())
 }
 

@@ -9,45 +9,28 @@ use distlock_core::store::Fault;
 use redis::{Pipeline, Value};
 
 use crate::connection::connection::{Connection, RedisOr};
-use crate::connection::replicas::{Asker, Replicas, Stand};
+use crate::connection::replicas::{Replicas, TicketStatus, WaitSender};
 
 /// Has everything confirmed that was written on this connection before; `ticket` is of what has one.
 ///
 /// Cancel safe: if the caller that asks for several is dropped, another one asks.
 pub(crate) async fn confirm(
     replicas: Replicas,
-    live: &mut Connection,
+    connection: &mut Connection,
     ticket: Option<u64>,
     answer_by: Moment,
 ) -> Result<(), Fault> {
-    let waits = live.waits.clone();
+    let waits = connection.live.waits.clone();
     let ticket = ticket.unwrap_or_else(|| waits.ticket());
     loop {
         let changed = waits.changed();
-        match waits.stand(ticket, replicas) {
-            Stand::Confirmed => return Ok(()),
-            Stand::Refused(answer) => return replicas.check(&answer),
-            Stand::Ask(asker) => ask(asker, live, answer_by).await?,
-            Stand::Wait => live.within(changed, answer_by).await.ok_or_else(Fault::timed_out)?,
-        }
-    }
-}
-
-/// Sends a try, with others' if replicas are to confirm them `together`. Returns its answers, and its ticket.
-pub(crate) async fn send(
-    together: Option<Replicas>,
-    live: &mut Connection,
-    pipeline: &Pipeline,
-    sent: Moment,
-    answer_by: Moment,
-) -> Result<(Vec<Value>, Option<u64>), Fault> {
-    match together {
-        None => Ok((live.pipeline(pipeline, sent, answer_by).await?, None)),
-        // On the heap, so that calls that ask no replicas do not pay for it.
-        Some(replicas) => {
-            let with_others = with_others(replicas, live, pipeline, sent, answer_by);
-            let (answers, ticket) = Box::pin(with_others).await?;
-            Ok((answers, Some(ticket)))
+        match waits.status(ticket, replicas) {
+            TicketStatus::Confirmed => return Ok(()),
+            TicketStatus::Refused(answer) => return replicas.check(&answer),
+            TicketStatus::Ask(asker) => ask(asker, connection, answer_by).await?,
+            TicketStatus::Wait => {
+                connection.live.within(changed, answer_by).await.ok_or_else(Fault::timed_out)?
+            }
         }
     }
 }
@@ -55,15 +38,15 @@ pub(crate) async fn send(
 /// Runs a try, and asks for all that are sent by then if it is the first of them.
 ///
 /// The replicas are asked behind the try and not behind its answer: meanwhile the server would have nothing to do.
-async fn with_others(
+pub(crate) async fn with_others(
     replicas: Replicas,
-    live: &mut Connection,
+    connection: &mut Connection,
     pipeline: &Pipeline,
     sent: Moment,
     answer_by: Moment,
 ) -> Result<(Vec<Value>, u64), Fault> {
-    let shared = live.shared();
-    let mut call = pin!(live.pipeline(pipeline, sent, answer_by));
+    let shared = connection.live.clone();
+    let mut call = pin!(connection.pipeline(pipeline, sent, answer_by));
     let mut answers = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
     // Not before it was sent: a `WAIT` in front of it does not cover it.
     let (ticket, asker) = shared.waits.sent(replicas);
@@ -87,18 +70,22 @@ async fn with_others(
     Ok((answers.await?, ticket))
 }
 
-/// Asks for all tickets there are, once no other caller does.
-async fn ask(mut asker: Asker, live: &mut Connection, answer_by: Moment) -> Result<(), Fault> {
+/// CoveredTickets for all tickets there are, once no other caller does.
+async fn ask(
+    mut asker: WaitSender,
+    connection: &mut Connection,
+    answer_by: Moment,
+) -> Result<(), Fault> {
     // Other tasks that are ready have their tries sent first.
     tokio::task::yield_now().await;
     loop {
-        let changed = live.waits.changed();
+        let changed = connection.live.waits.changed();
         if asker.begin() {
             break;
         }
-        live.within(changed, answer_by).await.ok_or_else(Fault::timed_out)?;
+        connection.live.within(changed, answer_by).await.ok_or_else(Fault::timed_out)?;
     }
-    let answer = live.command(&asker.replicas.wait(), answer_by).await;
+    let answer = connection.command(&asker.replicas.wait(), answer_by).await;
     asker.answered(answer.map_err(RedisOr::into_fault)?);
     Ok(())
 }

@@ -25,7 +25,7 @@ use distlock_core::store::owner::TOKENS_PER_FENCE;
 use distlock_core::store::{BackendKind, Fault};
 use redis::{Cmd, Value};
 
-use crate::connection::connection::{Connection, Live};
+use crate::connection::connection::{Connection, LiveConnection};
 use crate::connection::error::COUNTER;
 use crate::pubsub::prefixes::kept_until;
 use crate::script::{Arg, Script};
@@ -103,7 +103,7 @@ impl Deref for Counter<'_> {
 }
 
 /// The manager's counters.
-enum Own {
+enum OwnFences {
     One(Fence),
     /// In a cluster there is one for each slot: with all locks there is the same, or another for each lock, a
     /// command would have keys of several slots, or leave a key behind for each lock there ever was.
@@ -115,7 +115,7 @@ enum Own {
 
 /// The counters of one manager.
 pub(crate) struct Fences {
-    own: Own,
+    own: OwnFences,
     /// Of other prefixes that requests have named, by their keys.
     others: Mutex<OtherFences>,
     /// The highest value that can be an honest one, by the server's time when a counter was raised
@@ -126,16 +126,16 @@ pub(crate) struct Fences {
 
 impl Fences {
     pub(crate) fn new(key: String) -> Self {
-        Self::with(Own::One(Fence::new(key.into())))
+        Self::with(OwnFences::One(Fence::new(key.into())))
     }
 
     /// Those of a cluster.
     pub(crate) fn of_slots(name: String) -> Self {
         let of = (0..SLOTS).map(|_| OnceLock::new()).collect();
-        Self::with(Own::OfSlots { name, of })
+        Self::with(OwnFences::OfSlots { name, of })
     }
 
-    fn with(own: Own) -> Self {
+    fn with(own: OwnFences) -> Self {
         Self {
             own,
             others: Mutex::default(),
@@ -148,14 +148,14 @@ impl Fences {
     #[inline]
     pub(crate) fn of(&self, lock: &LockName) -> Counter<'_> {
         let key = match (lock.fence(), &self.own) {
-            (None, Own::One(fence)) => return Counter::Own(fence),
-            (None, Own::OfSlots { name, of }) => {
+            (None, OwnFences::One(fence)) => return Counter::Own(fence),
+            (None, OwnFences::OfSlots { name, of }) => {
                 let slot = Slot::of(lock.stored());
                 let fence = || Box::new(Fence::new(key_of(name, slot)));
                 return Counter::Own(of[slot.number()].get_or_init(fence));
             }
-            (Some(key), Own::One(_)) => key,
-            (Some(name), Own::OfSlots { .. }) => &key_of(name, Slot::of(lock.stored())),
+            (Some(key), OwnFences::One(_)) => key,
+            (Some(name), OwnFences::OfSlots { .. }) => &key_of(name, Slot::of(lock.stored())),
         };
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         Counter::OfOtherPrefix(others.of(key, Clock::Boottime.now()))
@@ -163,17 +163,19 @@ impl Fences {
 
     /// Whether the counter has to be raised by itself before a script draws from it. The scripts bring it to the
     /// server's time; but what that is, is not known yet on a new connection.
-    pub(crate) fn needs_raise(&self, fence: &Fence, live: &Connection) -> bool {
+    pub(crate) fn needs_raise(&self, fence: &Fence, connection: &Connection) -> bool {
         match &self.own {
-            Own::One(_) => !self.is_raised(fence, live),
+            OwnFences::One(_) => !self.is_raised(fence, &connection.live),
             // Ahead of its slot a counter must not come to be where it is not: it may be on its way.
-            Own::OfSlots { .. } => !live.asking && !live.fence_raised.load(Ordering::Acquire),
+            OwnFences::OfSlots { .. } => {
+                !connection.asking && !connection.live.fence_raised.load(Ordering::Acquire)
+            }
         }
     }
 
     /// A script that was sent then has drawn from the counter.
-    pub(crate) fn drawn(&self, fence: &Fence, sent: Moment, live: &Live) {
-        if let Own::OfSlots { .. } = &self.own {
+    pub(crate) fn drawn(&self, fence: &Fence, sent: Moment, live: &LiveConnection) {
+        if let OwnFences::OfSlots { .. } = &self.own {
             fence.raised_on.store(live.number, Ordering::Release);
             fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
         }
@@ -181,9 +183,9 @@ impl Fences {
 
     /// Whether a lock is to be tried with a script here, which draws from a counter of the slot that may be behind,
     /// instead of with two commands that do not look.
-    pub(crate) fn wants_script(&self, fence: &Fence, live: &Connection) -> bool {
-        let of_slots = matches!(self.own, Own::OfSlots { .. });
-        of_slots && (live.again || !self.is_raised(fence, live))
+    pub(crate) fn wants_script(&self, fence: &Fence, connection: &Connection) -> bool {
+        let of_slots = matches!(self.own, OwnFences::OfSlots { .. });
+        of_slots && (connection.resent || !self.is_raised(fence, &connection.live))
     }
 
     /// Raises the counter above everything this process has seen and to the server's time.
@@ -194,18 +196,18 @@ impl Fences {
         &self,
         fence: &Fence,
         lock: Option<&LockName>,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<(), Fault> {
         let known = fence.seen();
         let args = raise_args(known);
-        let names = lock.filter(|_| matches!(self.own, Own::One(_)));
+        let names = lock.filter(|_| matches!(self.own, OwnFences::One(_)));
         let names = names.map(|lock| [Arg::Text(lock.stored()), Arg::Queue(lock)]);
         let keys: Vec<_> =
             iter::once(Arg::Text(&fence.key)).chain(names.into_iter().flatten()).collect();
         let sent = Clock::Boottime.now();
-        let answer = live.run(&self.raise, &keys, &args, answer_by).await?;
-        self.raised(fence, known, sent, &answer, live)
+        let answer = connection.run(&self.raise, &keys, &args, answer_by).await?;
+        self.raised(fence, known, sent, &answer, &connection.live)
     }
 
     /// The command that raises a counter of which `known` was the highest value seen, to be sent in
@@ -222,7 +224,7 @@ impl Fences {
         known: u64,
         sent: Moment,
         answer: &Value,
-        live: &Live,
+        live: &LiveConnection,
     ) -> Result<(), Fault> {
         let Value::Array(raised) = answer else { return Err(live.unexpected_answer()) };
         let [Value::Int(counter), Value::Int(now)] = raised[..] else {
@@ -253,20 +255,22 @@ impl Fences {
 
     /// Whether the counter was raised on this connection.
     #[inline]
-    pub(crate) fn is_raised(&self, fence: &Fence, live: &Live) -> bool {
+    pub(crate) fn is_raised(&self, fence: &Fence, live: &LiveConnection) -> bool {
         match &self.own {
-            Own::One(own) if std::ptr::eq(fence, own) => live.fence_raised.load(Ordering::Acquire),
+            OwnFences::One(own) if std::ptr::eq(fence, own) => {
+                live.fence_raised.load(Ordering::Acquire)
+            }
             _ => fence.raised_on.load(Ordering::Acquire) == live.number,
         }
     }
 
-    pub(crate) fn set_raised(&self, fence: &Fence, live: &Live, raised: bool) {
+    pub(crate) fn set_raised(&self, fence: &Fence, live: &LiveConnection, raised: bool) {
         let of_slots = match &self.own {
-            Own::One(own) if std::ptr::eq(fence, own) => {
+            OwnFences::One(own) if std::ptr::eq(fence, own) => {
                 return live.fence_raised.store(raised, Ordering::Release);
             }
-            Own::One(_) => false,
-            Own::OfSlots { .. } => true,
+            OwnFences::One(_) => false,
+            OwnFences::OfSlots { .. } => true,
         };
         fence.raised_on.store(if raised { live.number } else { 0 }, Ordering::Release);
         if of_slots {

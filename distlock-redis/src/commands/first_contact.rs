@@ -10,21 +10,21 @@ use crate::cluster::Cluster;
 use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::connection::error::{fault, is_missing_script};
-use crate::routing::Layout;
-use crate::script::{Arg, Script, Scripts, Wakes};
+use crate::routing::Routing;
+use crate::script::{Arg, Script, ScriptPair, Wakes};
 use crate::slots::Slot;
 
 /// Raises a counter on every connection for commands, and tries every script once; in a cluster, on one of the node that has its slot.
 pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<(), Fault> {
     let unused = server.unused();
-    match &server.layout {
-        Layout::One(node) => {
-            for link in node.pool.all_commands() {
-                let mut live = link.first(answer_by).await?;
-                raise(server, unused.as_ref(), &mut live, answer_by).await?;
+    match &server.routing {
+        Routing::One(node) => {
+            for link in node.pool.all() {
+                let mut connection = link.first(answer_by).await?;
+                raise(server, unused.as_ref(), &mut connection, answer_by).await?;
             }
         }
-        Layout::Cluster(cluster) => {
+        Routing::Cluster(cluster) => {
             cluster.first(answer_by).await?;
             let Some(unused) = &unused else { return Ok(()) };
             let slot = Slot::of(unused.stored());
@@ -34,11 +34,11 @@ pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
                     return without(cluster, fault, answer_by).await;
                 }
             }
-            let mut route = server.route(unused.stored(), answer_by);
+            let mut route = server.routing.route(&server.alarms, unused.stored(), answer_by);
             loop {
-                let mut live = route.commands().await?;
-                let mut raised = raise(server, Some(unused), &mut live, answer_by).await;
-                if !route.goes_on(&mut live, &mut raised) {
+                let mut connection = route.commands().await?;
+                let mut raised = raise(server, Some(unused), &mut connection, answer_by).await;
+                if !route.should_retry(&mut connection, &mut raised) {
                     return raised;
                 }
             }
@@ -60,16 +60,16 @@ async fn without(cluster: &Cluster, fault: Fault, answer_by: Moment) -> Result<(
 async fn raise(
     server: &Server,
     unused: Option<&LockName>,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<(), Fault> {
     let fences = &server.fences;
     let Some(lock) = unused else { return Ok(()) };
     let counter = &*fences.of(lock);
     // With the names of a lock that is never taken: an ACL may allow others only.
-    let mut raised = fences.raise(counter, unused, live, answer_by).await;
+    let mut raised = fences.raise(counter, unused, connection, answer_by).await;
     if raised.as_ref().is_err_and(|fault| fault.kind == BackendKind::Refused) {
-        let again = fences.raise(counter, None, live, answer_by).await;
+        let again = fences.raise(counter, None, connection, answer_by).await;
         // A connection that would have to sign in is left by then: what it failed with first says more.
         if again.as_ref().err().is_none_or(|fault| fault.kind == BackendKind::Refused) {
             raised = again;
@@ -78,7 +78,7 @@ async fn raise(
     match raised {
         // A server that is out of memory can still free and renew; acquires will say so.
         Err(fault) if fault.kind != BackendKind::OutOfMemory => Err(fault),
-        _ => run(server, lock, live, answer_by).await,
+        _ => run(server, lock, connection, answer_by).await,
     }
 }
 
@@ -92,7 +92,7 @@ const ALLOW: &str = "allow it in the server's or the proxy's settings, or connec
     proxy";
 
 /// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
-struct Names {
+struct TrialNames {
     lock: LockName,
     fence: String,
     alone: String,
@@ -103,12 +103,12 @@ struct Names {
     tag: Option<String>,
 }
 
-impl Names {
+impl TrialNames {
     /// Makes names in the slot of the lock `near`, which this node serves.
     fn near(server: &Server, near: &LockName) -> Option<Self> {
-        let prefix = server.record.prefix();
+        let prefix = &*server.record.prefix;
         let id = Uuid::new_v4().simple();
-        let (lock, fence) = match server.layout.cluster() {
+        let (lock, fence) = match server.routing.cluster() {
             None => {
                 (format!("{prefix}lock:{{trial-{id}}}"), format!("{prefix}fence:{{trial-{id}}}"))
             }
@@ -129,37 +129,37 @@ impl Names {
     }
 
     /// Calls every script so that it does something. The last calls remove what the first ones stored.
-    fn calls(&self) -> Vec<Call<'_>> {
+    fn calls(&self) -> Vec<TrialCall<'_>> {
         use Arg::{Number, Text};
         let Self { lock, fence, alone, reader, next, tag } = self;
         let wakes = if tag.is_some() { Wakes::Shards } else { Wakes::Channels };
-        let (acquire, share) = Scripts::acquire(wakes).both();
-        let (renew, prolong) = Scripts::renew().both();
-        let (free_lock, leave_lock) = Scripts::free().both();
-        let (release, leave) = Scripts::release(wakes).both();
+        let (acquire, share) = ScriptPair::acquire(wakes).both();
+        let (renew, prolong) = ScriptPair::renew().both();
+        let (free_lock, leave_lock) = ScriptPair::free().both();
+        let (release, leave) = ScriptPair::release(wakes).both();
         let keys = [Text(lock.stored()), Arg::Queue(lock), Text(fence)];
         let [alone, reader, next] = [alone, reader, next].map(|token| Text(token));
         let (ttl, none, one) = (Number(LASTS), Number(0), Number(1));
         let mut calls = vec![
-            Call::new("acquire", acquire, &keys, &[alone, ttl, none, ttl, none]),
-            Call::new("share", share, &keys, &[reader, ttl, one, ttl, none]),
-            Call::new("renew", renew, &keys, &[alone, ttl, one, one]),
-            Call::new("downgrade", Script::downgrade(wakes), &keys, &[next, ttl, alone, none]),
-            Call::new("prolong", prolong, &keys, &[next, ttl, one, one]),
-            Call::new("leave", leave, &keys[..2], &[next]),
-            Call::new("release", release, &keys[..2], &[alone]),
+            TrialCall::new("acquire", acquire, &keys, &[alone, ttl, none, ttl, none]),
+            TrialCall::new("share", share, &keys, &[reader, ttl, one, ttl, none]),
+            TrialCall::new("renew", renew, &keys, &[alone, ttl, one, one]),
+            TrialCall::new("downgrade", Script::downgrade(wakes), &keys, &[next, ttl, alone, none]),
+            TrialCall::new("prolong", prolong, &keys, &[next, ttl, one, one]),
+            TrialCall::new("leave", leave, &keys[..2], &[next]),
+            TrialCall::new("release", release, &keys[..2], &[alone]),
         ];
         if let Some(tag) = tag {
-            let sends = |call: &&mut Call<'_>| !["renew", "prolong"].contains(&call.name);
+            let sends = |call: &&mut TrialCall<'_>| !["renew", "prolong"].contains(&call.name);
             calls.iter_mut().filter(sends).for_each(|call| call.args.push(Text(tag)));
         }
         // They must come before the calls that release the rest.
         calls.splice(
             5..5,
             [
-                Call::new("offer", Script::offer(), &keys[..2], &[next, one]),
-                Call::new("free_lock", free_lock, &keys[..1], &[alone]),
-                Call::new("leave_lock", leave_lock, &keys[..1], &[reader]),
+                TrialCall::new("offer", Script::offer(), &keys[..2], &[next, one]),
+                TrialCall::new("free_lock", free_lock, &keys[..1], &[alone]),
+                TrialCall::new("leave_lock", leave_lock, &keys[..1], &[reader]),
             ],
         );
         calls
@@ -167,14 +167,14 @@ impl Names {
 }
 
 /// One call of one script.
-struct Call<'a> {
+struct TrialCall<'a> {
     name: &'static str,
     script: Script,
     keys: Vec<Arg<'a>>,
     args: Vec<Arg<'a>>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> TrialCall<'a> {
     fn new(name: &'static str, script: Script, keys: &[Arg<'a>], args: &[Arg<'a>]) -> Self {
         Self { name, script, keys: keys.to_vec(), args: args.to_vec() }
     }
@@ -188,19 +188,19 @@ impl<'a> Call<'a> {
 pub(crate) async fn run(
     server: &Server,
     near: &LockName,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<(), Fault> {
-    if live.asking || server.trials.include(&live.node) {
+    if connection.asking || server.trials.include(&connection.live.node) {
         return Ok(());
     }
-    let Some(names) = Names::near(server, near) else { return Ok(()) };
+    let Some(names) = TrialNames::near(server, near) else { return Ok(()) };
     let calls = names.calls();
-    let mut answers = send(&calls, Script::by_hash, &names, live, answer_by).await?;
+    let mut answers = send(&calls, Script::by_hash, &names, connection, answer_by).await?;
     if answers.iter().any(|answer| error_of(answer).is_some_and(|e| is_missing_script(&e))) {
-        answers = send(&calls, Script::by_text, &names, live, answer_by).await?;
+        answers = send(&calls, Script::by_text, &names, connection, answer_by).await?;
     }
-    if live.said.take().is_some() {
+    if connection.redirect.take().is_some() {
         // The slot has moved.
         return Ok(());
     }
@@ -214,25 +214,25 @@ pub(crate) async fn run(
         all_ran &= fault.kind == BackendKind::Refused;
     }
     if all_ran {
-        server.trials.add(&live.node);
+        server.trials.add(&connection.live.node);
     }
     Ok(())
 }
 
 /// Sends all calls in one write, and removes the counter afterwards.
 async fn send(
-    calls: &[Call<'_>],
+    calls: &[TrialCall<'_>],
     how: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> redis::Cmd,
-    names: &Names,
-    live: &mut Connection,
+    names: &TrialNames,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Vec<Value>, Fault> {
     let mut pipeline = redis::Pipeline::with_capacity(calls.len() + 1);
-    for Call { script, keys, args, .. } in calls {
+    for TrialCall { script, keys, args, .. } in calls {
         pipeline.add_command(how(script, keys, args));
     }
     pipeline.cmd("DEL").arg(&names.fence);
-    live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await
+    connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await
 }
 
 fn error_of(answer: &Value) -> Option<RedisError> {

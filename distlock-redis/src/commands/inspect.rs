@@ -20,7 +20,7 @@ pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 /// The holder of a lock, and the processes that wait for it.
 pub(crate) async fn inspect(
     lock: &LockName,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Option<Held>, Fault> {
     let name = lock.stored();
@@ -28,7 +28,7 @@ pub(crate) async fn inspect(
     pipeline.cmd("GET").arg(&**name).cmd("PTTL").arg(&**name);
     pipeline.cmd("ZRANGE").arg(&**name).arg(0).arg(-1).arg("WITHSCORES").cmd("TIME");
     pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
-    let mut answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    let mut answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     for _ in 1..LOOKS {
         // The lock may have changed from one type to the other between the two questions.
         let refuses =
@@ -36,10 +36,10 @@ pub(crate) async fn inspect(
         if ![0, 2].iter().all(|question| answers.get(*question).is_some_and(refuses)) {
             break;
         }
-        answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     }
     let [alone, remaining, together, time, queue] = answers.as_slice() else {
-        return Err(live.unexpected_answer());
+        return Err(connection.live.unexpected_answer());
     };
     let holders = match (alone, together) {
         (Value::Nil, _) => return Ok(None),
@@ -48,22 +48,22 @@ pub(crate) async fn inspect(
             vec![Holder { token, remaining: after(integer(remaining)?) }]
         }
         (Value::ServerError(_), Value::Array(_)) => {
-            let now = time_ms(time).ok_or_else(|| live.unexpected_answer())?;
+            let now = time_ms(time).ok_or_else(|| connection.live.unexpected_answer())?;
             let ends = integer(remaining)? >= 0;
             let tokens = Vec::<(String, f64)>::from_redis_value(together.clone());
-            let tokens = tokens.map_err(|_| live.unexpected_answer())?;
+            let tokens = tokens.map_err(|_| connection.live.unexpected_answer())?;
             // Those whose lease has ended stand there until their place is needed.
             let tokens = tokens.into_iter().filter(|(_, end)| !ends || *end >= now as f64);
             let lasts = |end: f64| ends.then(|| Duration::from_millis((end - now as f64) as u64));
             tokens.map(|(token, end)| Holder { token, remaining: lasts(end) }).collect()
         }
         (Value::ServerError(error), _) => return Err(fault(&RedisError::from(error.clone()))),
-        _ => return Err(live.unexpected_answer()),
+        _ => return Err(connection.live.unexpected_answer()),
     };
     let queue = match queue {
         Value::Array(queue) => queue,
         Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
-        _ => return Err(live.unexpected_answer()),
+        _ => return Err(connection.live.unexpected_answer()),
     };
     let queue = queue.iter().filter_map(token).collect();
     Ok((!holders.is_empty()).then_some(Held { holders, queue }))
@@ -92,7 +92,7 @@ fn time_ms(answer: &Value) -> Option<u64> {
 pub(crate) async fn ping(
     fences: &Fences,
     lock: &LockName,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Duration, Fault> {
     // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
@@ -100,9 +100,9 @@ pub(crate) async fn ping(
     let mut exists = redis::cmd("EXISTS");
     exists.arg(&*fences.of(lock).key);
     let sent = Clock::Boottime.now();
-    match live.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
+    match connection.command(&exists, answer_by).await.map_err(RedisOr::into_fault)? {
         Value::Int(_) => Ok(Clock::Boottime.now().since(sent)),
-        _ => Err(live.unexpected_answer()),
+        _ => Err(connection.live.unexpected_answer()),
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) const LOOKS: usize = 3;
 /// The lock is another token's, or free by now; `None` if it is this token's.
 pub(crate) async fn taken(
     owner: &Owner,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Option<Answer>, Fault> {
     let lock = &**owner.lock.stored();
@@ -122,7 +122,7 @@ pub(crate) async fn taken(
     pipeline.cmd("ZSCORE").arg(lock).arg(&owner.token);
     let mut looks = 1;
     let remaining = loop {
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         match answers.as_slice() {
             [Value::Nil, _, _] => break Some(Duration::ZERO),
             [Value::BulkString(token), _, _] if *token == owner.token.as_bytes() => {
@@ -139,7 +139,7 @@ pub(crate) async fn taken(
             [Value::ServerError(error), _, _] => {
                 return Err(fault(&RedisError::from(error.clone())));
             }
-            _ => return Err(live.unexpected_answer()),
+            _ => return Err(connection.live.unexpected_answer()),
         }
     };
     Ok(Some(Answer::Taken { remaining }))
@@ -153,13 +153,13 @@ pub(crate) fn is_wrong_type(error: &ServerError) -> bool {
 /// What a try comes to whose token the engine has sent. Its line has the counter value.
 pub(crate) async fn taken_over(
     attempt: &Attempt,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
     if !attempt.look {
         return Err(Fault::given_up());
     }
-    let taken = taken(owner, live, answer_by).await?;
+    let taken = taken(owner, connection, answer_by).await?;
     Ok(taken.unwrap_or(Answer::Granted { fence: 0, sent: owner.first_sent() }))
 }

@@ -8,29 +8,29 @@ use distlock_core::store::owner::QUEUE_LIFE;
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
 
 use crate::commands::inspect::taken_over;
-use crate::commands::run_script::{Grant, Outcome};
+use crate::commands::run_script::{GrantScript, ScriptOutcome};
 use crate::commands::server::Server;
 use crate::connection::connection::Connection;
-use crate::script::{Arg, Script, Scripts, Wakes};
+use crate::script::{Arg, Script, ScriptPair, Wakes};
 
 /// What becomes of a token that cannot have the lock yet.
 #[derive(Clone, Copy)]
-enum Otherwise {
+enum WhenTaken {
     /// It stands in the queue.
-    Wait,
+    Enqueue,
     /// Nothing is left of it.
     Leave,
 }
 
 /// The queues of one server.
 pub(crate) struct Queue {
-    acquire: Scripts,
+    acquire: ScriptPair,
     pub(crate) offer: Script,
 }
 
 impl Queue {
     pub(crate) fn new(wakes: Wakes) -> Self {
-        Self { acquire: Scripts::acquire(wakes), offer: Script::offer() }
+        Self { acquire: ScriptPair::acquire(wakes), offer: Script::offer() }
     }
 
     /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
@@ -38,11 +38,11 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         server.is_awaited(&entry.owner.lock, entry.term.stored_for());
-        self.run(server, entry, Otherwise::Wait, live, answer_by).await
+        self.run(server, entry, WhenTaken::Enqueue, connection, answer_by).await
     }
 
     /// Takes the lock beside its other holders, if there is room and no waiter in the queue.
@@ -50,16 +50,16 @@ impl Queue {
         &self,
         server: &Server,
         attempt: &Attempt,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Answer, Fault> {
         let Attempt { owner, term, .. } = attempt;
         // R2: the engine has sent this token since, and only the answer to that counts.
-        if !live.again && !owner.is_unsent() {
-            return taken_over(attempt, live, answer_by).await;
+        if !connection.resent && !owner.is_unsent() {
+            return taken_over(attempt, connection, answer_by).await;
         }
         let entry = Entry { owner: owner.clone(), term: *term, ticket: 0 };
-        Ok(match self.run(server, &entry, Otherwise::Leave, live, answer_by).await? {
+        Ok(match self.run(server, &entry, WhenTaken::Leave, connection, answer_by).await? {
             Entered::Granted { fence, sent, .. } => Answer::Granted { fence, sent },
             Entered::Queued { remaining, .. } => Answer::Taken { remaining },
         })
@@ -71,18 +71,18 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<(), Fault> {
-        self.run(server, entry, Otherwise::Leave, live, answer_by).await.map(|_| ())
+        self.run(server, entry, WhenTaken::Leave, connection, answer_by).await.map(|_| ())
     }
 
     async fn run(
         &self,
         server: &Server,
         entry: &Entry,
-        otherwise: Otherwise,
-        live: &mut Connection,
+        when_taken: WhenTaken,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         let Entry { owner, term, ticket } = entry;
@@ -95,14 +95,14 @@ impl Queue {
             Arg::Number(1),
             Arg::Number(0),
         ];
-        let is_try = matches!(otherwise, Otherwise::Leave);
+        let is_try = matches!(when_taken, WhenTaken::Leave);
         let mut count = 5 + usize::from(is_try);
         let tag = server.tag(&owner.lock);
         if let Some(tag) = &tag {
             args[count] = Arg::Text(tag);
             count += 1;
         }
-        let grant = Grant {
+        let grant = GrantScript {
             owner,
             term: *term,
             script: self.acquire.of(owner.limit),
@@ -110,11 +110,11 @@ impl Queue {
             not_after: 4,
             stays: !is_try,
         };
-        match grant.run(server, live, place, answer_by).await? {
-            Outcome::Granted { fence, sent, contended } => {
+        match grant.run(server, connection, position, answer_by).await? {
+            ScriptOutcome::Granted { fence, sent, contended } => {
                 Ok(Entered::Granted { fence, sent, contended })
             }
-            Outcome::Refused(Place { ticket, remaining, rank, behind, added }) => {
+            ScriptOutcome::Refused(QueuePosition { ticket, remaining, rank, behind, added }) => {
                 // With a ticket from a spoilt counter it would stay behind all others, even when the
                 // counter is mended.
                 server.fences.check(ticket)?;
@@ -125,7 +125,7 @@ impl Queue {
 }
 
 /// Where a token stands in the queue.
-struct Place {
+struct QueuePosition {
     ticket: u64,
     remaining: Option<Duration>,
     rank: u64,
@@ -133,10 +133,10 @@ struct Place {
     added: bool,
 }
 
-fn place(numbers: [Option<i64>; 5]) -> Option<Place> {
+fn position(numbers: [Option<i64>; 5]) -> Option<QueuePosition> {
     let [ticket, remaining, rank, behind, added] = numbers;
     let number = |number: Option<i64>| Some(u64::try_from(number?).unwrap_or(0));
-    Some(Place {
+    Some(QueuePosition {
         ticket: number(ticket)?,
         remaining: u64::try_from(remaining?).ok().map(Duration::from_millis),
         rank: number(rank)?,

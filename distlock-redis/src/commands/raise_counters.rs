@@ -49,11 +49,11 @@ async fn raise_one(
         return Ok(());
     }
     counter.has_seen(fence);
-    let mut route = server.route(lock.stored(), answer_by);
+    let mut route = server.routing.route(&server.alarms, lock.stored(), answer_by);
     loop {
-        let mut live = route.commands().await?;
-        let mut raised = server.fences.raise(counter, None, &mut live, answer_by).await;
-        if !route.goes_on(&mut live, &mut raised) {
+        let mut connection = route.commands().await?;
+        let mut raised = server.fences.raise(counter, None, &mut connection, answer_by).await;
+        if !route.should_retry(&mut connection, &mut raised) {
             return raised;
         }
     }

@@ -23,20 +23,20 @@ use redis::Value;
 use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::routing::routed;
-use crate::script::{Arg, Scripts, Wakes};
+use crate::script::{Arg, ScriptPair, Wakes};
 
 /// How long the script is resent while a slot moves, if there is time: no newcomer passes the queue then.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The release of locks.
 pub(crate) struct Releases {
-    scripts: Scripts,
-    of_lock: Scripts,
+    scripts: ScriptPair,
+    of_lock: ScriptPair,
 }
 
 impl Releases {
     pub(crate) fn new(wakes: Wakes) -> Self {
-        Self { scripts: Scripts::release(wakes), of_lock: Scripts::free() }
+        Self { scripts: ScriptPair::release(wakes), of_lock: ScriptPair::free() }
     }
 
     /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
@@ -47,17 +47,17 @@ impl Releases {
         keep: Option<Duration>,
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
-        let mut route = server.route(owner.lock.stored(), answer_by);
+        let mut route = server.routing.route(&server.alarms, owner.lock.stored(), answer_by);
         // Until when the script is sent and nothing else.
         let mut patient_until = None;
         loop {
             let mut connection = route.commands().await?;
             let mut answer = self.hand_on(server, owner, keep, &mut connection, answer_by).await;
-            if !route.goes_on(&mut connection, &mut answer) {
+            if !route.should_retry(&mut connection, &mut answer) {
                 return answer;
             }
             // What is kept ends by itself.
-            if keep.is_some() || !route.is_apart() {
+            if keep.is_some() || !route.is_migrating() {
                 continue;
             }
             let now = Clock::Boottime.now();
@@ -79,8 +79,8 @@ impl Releases {
     async fn free(&self, server: &Server, owner: &Owner, answer_by: Moment) -> Result<bool, Fault> {
         let script = self.of_lock.of(owner.limit);
         let (keys, args) = ([Arg::Text(owner.lock.stored())], [Arg::Text(&owner.token)]);
-        let freed = routed!(server, owner.lock, answer_by, |live| {
-            live.run(script, &keys, &args, answer_by)
+        let freed = routed!(server, owner.lock, answer_by, |connection| {
+            connection.run(script, &keys, &args, answer_by)
         })?;
         let freed = freed == Value::Int(1);
         if freed {
@@ -95,11 +95,11 @@ impl Releases {
         server: &Server,
         owner: &Owner,
         keep: Option<Duration>,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
         // R9: an acquire that died unanswered with an older connection may still run.
-        let settled = owner.is_behind(live.number, &live.closed);
+        let settled = owner.is_behind(connection.live.number, &connection.live.closed);
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let mut args =
             [Arg::Text(&owner.token), Arg::Number(keep.map_or(0, millis)), Arg::Text("")];
@@ -111,16 +111,16 @@ impl Releases {
         }
         let args = &args[..count];
         let (state, next) =
-            match live.run(self.scripts.of(owner.limit), &keys, args, answer_by).await? {
+            match connection.run(self.scripts.of(owner.limit), &keys, args, answer_by).await? {
                 Value::Int(state) => (state, Vec::new()),
                 Value::Array(answer) => match answer.split_first() {
                     Some((Value::Int(state), next)) => match tokens(next) {
                         Some(next) => (*state, next),
-                        None => return Err(live.unexpected_answer()),
+                        None => return Err(connection.live.unexpected_answer()),
                     },
-                    _ => return Err(live.unexpected_answer()),
+                    _ => return Err(connection.live.unexpected_answer()),
                 },
-                _ => return Err(live.unexpected_answer()),
+                _ => return Err(connection.live.unexpected_answer()),
             };
         // Only now: one that was sent to another node in vain may have been sent here since.
         let settled = settled && !owner.was_resent();

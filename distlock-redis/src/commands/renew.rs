@@ -9,15 +9,16 @@ use distlock_core::store::owner::Owner;
 use distlock_core::store::{Attempt, BackendKind, Fault, Owned, Renewal, Renewed};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use crate::cluster::{Cluster, Line};
+use crate::addr::Addr;
+use crate::cluster::{Cluster, LinkKind};
 use crate::commands::fence::{FENCES_PER_DRAW, Fence, Fences};
 use crate::commands::server::Server;
-use crate::connection::connection::{Connection, Live, ints};
+use crate::connection::connection::{Connection, LiveConnection, ints};
 use crate::connection::error::{fault, is_missing_script};
-use crate::redirect::Said;
-use crate::routing::Layout;
-use crate::script::{Arg, Script, Scripts};
-use crate::slots::{Addr, Slot};
+use crate::redirect::Redirect;
+use crate::routing::Routing;
+use crate::script::{Arg, Script, ScriptPair};
+use crate::slots::Slot;
 
 /// How often another counter value is drawn when the counter goes back again and again.
 const DRAWS: usize = 3;
@@ -25,14 +26,14 @@ const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
 
 /// The renewals of one manager.
 pub(crate) struct Renewals {
-    scripts: Scripts,
+    scripts: ScriptPair,
     /// How many were sent: each has a number, which its answer repeats.
     sent: AtomicU64,
 }
 
 impl Renewals {
     pub(crate) fn new() -> Self {
-        Self { scripts: Scripts::renew(), sent: AtomicU64::new(0) }
+        Self { scripts: ScriptPair::renew(), sent: AtomicU64::new(0) }
     }
 
     /// Extends all of these leases.
@@ -42,14 +43,15 @@ impl Renewals {
         renewals: &[Renewal],
     ) -> Result<Renewed, Fault> {
         let answer_by = Clock::Boottime.now().after(server.command_timeout);
-        match &server.layout {
-            Layout::One(node) => {
-                let mut live = node.pool.renewals().live(answer_by).await?;
-                let asked: Vec<_> = renewals.iter().map(Asked::of_all).collect();
-                let (sent, answers) = self.extend(server, &asked, &mut live, answer_by).await?;
+        match &server.routing {
+            Routing::One(node) => {
+                let mut connection = node.pool.renewals().connection(answer_by).await?;
+                let asked: Vec<_> = renewals.iter().map(RenewalRequest::of_all).collect();
+                let (sent, answers) =
+                    self.extend(server, &asked, &mut connection, answer_by).await?;
                 Ok(Renewed { sent, answers: answers.into_iter().map(|(owned, _)| owned).collect() })
             }
-            Layout::Cluster(cluster) => renew(self, server, cluster, renewals, answer_by).await,
+            Routing::Cluster(cluster) => renew(self, server, cluster, renewals, answer_by).await,
         }
     }
 
@@ -57,15 +59,15 @@ impl Renewals {
     pub(crate) async fn extend(
         &self,
         server: &Server,
-        asked: &[Asked<'_>],
-        live: &mut Connection,
+        asked: &[RenewalRequest<'_>],
+        connection: &mut Connection,
         answer_by: Moment,
-    ) -> Result<(Moment, Vec<(Result<Owned, Fault>, Option<Said>)>), Fault> {
+    ) -> Result<(Moment, Vec<(Result<Owned, Fault>, Option<Redirect>)>), Fault> {
         let sent = Clock::Boottime.now();
         server.record.used(sent);
         let mut pipeline = Pipeline::with_capacity(asked.len());
         let first = self.sent.fetch_add(asked.len() as u64, Ordering::Relaxed);
-        for Asked { renewal, .. } in asked {
+        for RenewalRequest { renewal, .. } in asked {
             renewal.owner.stored_until(sent.after(renewal.ttl));
             server.keep_subscribed(&renewal.owner.lock, renewal.ttl);
         }
@@ -76,7 +78,7 @@ impl Renewals {
         if let Some(replicas) = replicas {
             pipeline.add_command(replicas.wait());
         }
-        let mut answers: Vec<_> = live.pipeline(&pipeline, sent, answer_by).await?;
+        let mut answers: Vec<_> = connection.pipeline(&pipeline, sent, answer_by).await?;
         let mut confirmed = match replicas {
             Some(replicas) => replicas.check(&answers.pop().unwrap_or(Value::Nil)),
             None => Ok(()),
@@ -92,19 +94,22 @@ impl Renewals {
                 known.push(alone);
                 again.add_command(self.command(server, &asked[*at], first + *at as u64, call));
             }
-            let repeated = live.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
+            let repeated = connection.pipeline(&again, Clock::Boottime.now(), answer_by).await?;
             missing.iter().zip(repeated).for_each(|(at, answer)| answers[*at] = answer);
-            confirmed = server.confirm(live, None, answer_by).await;
+            confirmed = server.confirm(connection, None, answer_by).await;
         }
-        answers.iter().for_each(|answer| live.check_answer(answer));
+        answers.iter().for_each(|answer| connection.live.check_answer(answer));
         let answers = (first..).zip(asked).zip(&answers).map(|((number, one), answer)| {
-            let said = live.node.as_ref().and_then(|node| Said::of_answer(answer, node));
-            let owned =
-                match (checked(&server.fences, one.renewal, number, answer, live), &confirmed) {
-                    // What only this server knows would end with it: the old deadline stands.
-                    (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
-                    (owned, _) => owned,
-                };
+            let said =
+                connection.live.node.as_ref().and_then(|node| Redirect::of_answer(answer, node));
+            let owned = match (
+                checked(&server.fences, one.renewal, number, answer, &connection.live),
+                &confirmed,
+            ) {
+                // What only this server knows would end with it: the old deadline stands.
+                (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
+                (owned, _) => owned,
+            };
             (owned, said)
         });
         Ok((sent, answers.collect()))
@@ -113,15 +118,15 @@ impl Renewals {
     fn command(
         &self,
         server: &Server,
-        asked: &Asked<'_>,
+        asked: &RenewalRequest<'_>,
         number: u64,
         call: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> Cmd,
     ) -> Cmd {
-        let Asked { renewal, keys } = asked;
+        let RenewalRequest { renewal, keys: which } = asked;
         let counter = renewal.draw.then(|| server.fences.of(&renewal.owner.lock));
         let counter = counter.as_ref().map_or("", |counter| &counter.key);
-        let (words, args) = words(counter, renewal, number);
-        call(self.scripts.of(renewal.owner.limit), keys.of(renewal, &words), &args)
+        let (keys, args) = keys_and_args(counter, renewal, number);
+        call(self.scripts.of(renewal.owner.limit), which.of(renewal, &keys), &args)
     }
 
     /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
@@ -134,21 +139,23 @@ impl Renewals {
         fences: &Fences,
         attempt: &Attempt,
         counter: &Fence,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Option<u64>, Fault> {
         for _ in 0..DRAWS {
-            fences.raise(counter, None, live, answer_by).await?;
+            fences.raise(counter, None, connection, answer_by).await?;
             let seen = counter.seen();
             let ttl = attempt.term.stored_for();
             let (owner, fence) = (attempt.owner.clone(), seen);
             let renewal = Renewal { owner, ttl, draw: true, fence };
             let number = self.sent.fetch_add(1, Ordering::Relaxed);
             renewal.owner.stored_until(Clock::Boottime.now().after(ttl));
-            let (keys, args) = words(&counter.key, &renewal, number);
+            let (keys, args) = keys_and_args(&counter.key, &renewal, number);
             let script = self.scripts.of(renewal.owner.limit);
-            let answer = live.run(script, Keys::All.of(&renewal, &keys), &args, answer_by).await?;
-            match owned(&answer, number, live)? {
+            let answer = connection
+                .run(script, RenewalKeys::All.of(&renewal, &keys), &args, answer_by)
+                .await?;
+            match owned(&answer, number, &connection.live)? {
                 Owned::Yes { fence: Some(fence), .. } if fences.is_new(counter, fence, seen)? => {
                     return Ok(Some(fence));
                 }
@@ -161,26 +168,26 @@ impl Renewals {
 }
 
 /// A renewal, and how it is asked for.
-pub(crate) struct Asked<'a> {
+pub(crate) struct RenewalRequest<'a> {
     pub(crate) renewal: &'a Renewal,
-    pub(crate) keys: Keys,
+    pub(crate) keys: RenewalKeys,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RenewalRequest<'a> {
     fn of_all(renewal: &'a Renewal) -> Self {
-        Self { renewal, keys: Keys::All }
+        Self { renewal, keys: RenewalKeys::All }
     }
 }
 
 /// Which keys a renewal looks at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keys {
+pub(crate) enum RenewalKeys {
     All,
     /// The lock alone: whether others wait is not known then.
     Lock,
 }
 
-impl Keys {
+impl RenewalKeys {
     /// The counter is the last key, and only named where a value is drawn from it.
     fn of<'a, 'b>(self, renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
         match self {
@@ -190,8 +197,12 @@ impl Keys {
     }
 }
 
-/// What the script is run with; see [`Keys`] for how many of the keys.
-fn words<'a>(counter: &'a str, renewal: &'a Renewal, number: u64) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
+/// What the script is run with; see [`RenewalKeys`] for how many of the keys.
+fn keys_and_args<'a>(
+    counter: &'a str,
+    renewal: &'a Renewal,
+    number: u64,
+) -> ([Arg<'a>; 3], [Arg<'a>; 4]) {
     let Owner { lock, token, .. } = &*renewal.owner;
     let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
     let fences = if renewal.draw { FENCES_PER_DRAW } else { 0 };
@@ -205,7 +216,7 @@ fn checked(
     renewal: &Renewal,
     number: u64,
     answer: &Value,
-    live: &Live,
+    live: &LiveConnection,
 ) -> Result<Owned, Fault> {
     let owned = owned(answer, number, live)?;
     if let Owned::Yes { fence: Some(fence), .. } = owned
@@ -217,7 +228,7 @@ fn checked(
 }
 
 /// The answer to the renewal of this number; another number drops the connection.
-fn owned(answer: &Value, number: u64, live: &Live) -> Result<Owned, Fault> {
+fn owned(answer: &Value, number: u64, live: &LiveConnection) -> Result<Owned, Fault> {
     let parts = match answer {
         Value::Array(parts) => parts,
         Value::ServerError(error) => return Err(fault(&RedisError::from(error.clone()))),
@@ -247,10 +258,10 @@ const HOPS: usize = 5;
 const MOVES: &str = "the slot of this lock is on its way to another node of the cluster";
 
 /// One renewal without an answer.
-struct Open {
+struct OpenRenewal {
     at: usize,
     slot: Slot,
-    keys: Keys,
+    keys: RenewalKeys,
     /// The node that the lock has gone to ahead of its slot.
     ahead: Option<Addr>,
 }
@@ -264,7 +275,7 @@ pub(crate) async fn renew(
 ) -> Result<Renewed, Fault> {
     let open = |(at, renewal): (usize, &Renewal)| {
         let slot = Slot::of(renewal.owner.lock.stored());
-        Open { at, slot, keys: Keys::All, ahead: None }
+        OpenRenewal { at, slot, keys: RenewalKeys::All, ahead: None }
     };
     let mut open: Vec<_> = leases.iter().enumerate().map(open).collect();
     let moves = || Err(Fault::passing(BackendKind::Other, MOVES));
@@ -297,23 +308,25 @@ pub(crate) async fn renew(
     Ok(Renewed { sent, answers })
 }
 
-impl Open {
+impl OpenRenewal {
     /// What is asked next now that a node has said this; `None` if it is left for another time.
-    fn sent_on(mut self, said: &Said, leases: &[Renewal], cluster: &Cluster) -> Option<Self> {
+    fn sent_on(mut self, said: &Redirect, leases: &[Renewal], cluster: &Cluster) -> Option<Self> {
         // A value cannot be drawn from a counter that may be elsewhere. The next renewal goes without.
         let draws = leases[self.at].draw;
         match said {
-            Said::Moved { slot, to } => {
+            Redirect::Moved { slot, to } => {
                 cluster.moved(*slot, to);
                 self.ahead = None;
             }
             // Redis 6.2 says so of several keys as soon as one of them is not there, and it may not be the lock.
-            Said::Ask { .. } | Said::Apart if !draws && self.keys == Keys::All => {
-                self.keys = Keys::Lock;
+            Redirect::Ask { .. } | Redirect::TryAgain
+                if !draws && self.keys == RenewalKeys::All =>
+            {
+                self.keys = RenewalKeys::Lock;
             }
-            Said::Ask { to } if !draws => self.ahead = Some(to.clone()),
-            Said::Ask { .. } | Said::Apart => return None,
-            Said::Down => {
+            Redirect::Ask { to } if !draws => self.ahead = Some(to.clone()),
+            Redirect::Ask { .. } | Redirect::TryAgain => return None,
+            Redirect::Unavailable => {
                 cluster.doubt();
                 return None;
             }
@@ -323,7 +336,7 @@ impl Open {
 }
 
 /// Those together that are asked of the same node.
-fn by_node(open: Vec<Open>, cluster: &Cluster) -> Vec<Vec<Open>> {
+fn by_node(open: Vec<OpenRenewal>, cluster: &Cluster) -> Vec<Vec<OpenRenewal>> {
     let mut nodes = BTreeMap::<_, Vec<_>>::new();
     for one in open {
         let node = match &one.ahead {
@@ -340,21 +353,21 @@ async fn ask(
     renewals: &Renewals,
     server: &Server,
     leases: &[Renewal],
-    together: &[Open],
+    together: &[OpenRenewal],
     cluster: &Cluster,
     answer_by: Moment,
-) -> Result<Vec<(Result<Owned, Fault>, Option<Said>)>, Fault> {
-    let mut live = match &together[0].ahead {
-        None => cluster.reach(together[0].slot, Line::Renewals, answer_by).await?,
+) -> Result<Vec<(Result<Owned, Fault>, Option<Redirect>)>, Fault> {
+    let mut connection = match &together[0].ahead {
+        None => cluster.reach(together[0].slot, LinkKind::Renewals, answer_by).await?,
         Some(to) => {
             let node = cluster.node_at(to);
-            let mut live = node.pool.renewals().live(answer_by).await?;
-            live.asking = true;
-            live
+            let mut connection = node.pool.renewals().connection(answer_by).await?;
+            connection.asking = true;
+            connection
         }
     };
-    let asked = |one: &Open| Asked { renewal: &leases[one.at], keys: one.keys };
+    let asked = |one: &OpenRenewal| RenewalRequest { renewal: &leases[one.at], keys: one.keys };
     let asked: Vec<_> = together.iter().map(asked).collect();
-    let (_, told) = renewals.extend(server, &asked, &mut live, answer_by).await?;
+    let (_, told) = renewals.extend(server, &asked, &mut connection, answer_by).await?;
     Ok(told)
 }

@@ -21,7 +21,7 @@ const NOT_AFTER: Duration = Duration::from_secs(1);
 
 /// A script that may give the lock to a token, and what it is run with. Its keys are the lock, the queue
 /// and the counter.
-pub(crate) struct Grant<'a, 'b> {
+pub(crate) struct GrantScript<'a, 'b> {
     /// The token that may get the lock.
     pub(crate) owner: &'a Owner,
     /// On what terms.
@@ -36,7 +36,7 @@ pub(crate) struct Grant<'a, 'b> {
 }
 
 /// What the script says.
-pub(crate) enum Outcome<T> {
+pub(crate) enum ScriptOutcome<T> {
     /// The lock is the token's.
     Granted {
         /// A value of the counter, drawn for this grant.
@@ -50,45 +50,46 @@ pub(crate) enum Outcome<T> {
     Refused(T),
 }
 
-impl Grant<'_, '_> {
+impl GrantScript<'_, '_> {
     /// Runs it until the answer can be believed. `refusal` reads the numbers behind the state and the token
     /// of an answer that is no; `None` if they are not what the script says.
     pub(crate) async fn run<T>(
         mut self,
         server: &Server,
-        live: &mut Connection,
+        connection: &mut Connection,
         refusal: impl Fn([Option<i64>; 5]) -> Option<T>,
         answer_by: Moment,
-    ) -> Result<Outcome<T>, Fault> {
+    ) -> Result<ScriptOutcome<T>, Fault> {
         let (lock, fences) = (&self.owner.lock, &server.fences);
         let counter = &*fences.of(lock);
         server.keep_subscribed(lock, self.term.stored_for());
         for _ in 0..TRIES {
-            if fences.needs_raise(counter, live) {
-                Box::pin(first_contact::run(server, lock, live, answer_by)).await?;
-                fences.raise(counter, Some(lock), live, answer_by).await?;
+            if fences.needs_raise(counter, connection) {
+                Box::pin(first_contact::run(server, lock, connection, answer_by)).await?;
+                fences.raise(counter, Some(lock), connection, answer_by).await?;
             }
             let seen = counter.seen();
-            let (sent, answer) = self.ask(server, counter, live, answer_by).await?;
+            let (sent, answer) = self.ask(server, counter, connection, answer_by).await?;
             server.record.used(sent);
             match ints(&answer) {
                 [Some(1), _, Some(fence), Some(behind), ..] => {
                     let fence = u64::try_from(fence).unwrap_or(0);
                     if fences.is_new(counter, fence, seen)? {
-                        fences.drawn(counter, sent, live);
-                        server.confirm(live, None, answer_by).await?;
-                        return Ok(Outcome::Granted { fence, sent, contended: behind != 0 });
+                        fences.drawn(counter, sent, &connection.live);
+                        server.confirm(connection, None, answer_by).await?;
+                        return Ok(ScriptOutcome::Granted { fence, sent, contended: behind != 0 });
                     }
                     // Data was lost under a live connection: raise the counter and draw again.
-                    fences.set_raised(counter, live, false);
+                    fences.set_raised(counter, &connection.live, false);
                 }
                 [Some(0), _, numbers @ ..] => {
-                    let refused = refusal(numbers).ok_or_else(|| live.desynchronized())?;
-                    return Ok(Outcome::Refused(refused));
+                    let refused =
+                        refusal(numbers).ok_or_else(|| connection.live.desynchronized())?;
+                    return Ok(ScriptOutcome::Refused(refused));
                 }
                 // Too late by the server's clock, which may have been set: ask again with its time.
-                [Some(3), _, Some(now), ..] => live.server_clock.set(now),
-                _ => return Err(live.desynchronized()),
+                [Some(3), _, Some(now), ..] => connection.live.server_clock.set(now),
+                _ => return Err(connection.live.desynchronized()),
             }
         }
         Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
@@ -99,43 +100,44 @@ impl Grant<'_, '_> {
         &mut self,
         server: &Server,
         counter: &Fence,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let owner = self.owner;
-        if live.again {
+        if connection.resent {
             owner.sending_again();
         }
         let (lock, counter) = (&owner.lock, &counter.key);
         let keys = [Arg::Text(lock.stored()), Arg::Queue(lock), Arg::Text(counter)];
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
-        self.args[self.not_after] = Arg::Number(live.server_clock.time_after(lifetime));
+        self.args[self.not_after] = Arg::Number(connection.live.server_clock.time_after(lifetime));
         let sent = Clock::Boottime.now();
         // R7: nothing that could create the lock is sent behind its release.
-        if !owner.may_send(sent, self.term.stored_for(), live.number) {
+        if !owner.may_send(sent, self.term.stored_for(), connection.live.number) {
             return Err(Fault::given_up());
         }
         if self.stays {
             owner.leaves_a_trace();
         }
         let given_up = || owner.is_retired();
-        let answer = live.run_unless(given_up, self.script, &keys, self.args, answer_by).await;
+        let answer =
+            connection.run_unless(given_up, self.script, &keys, self.args, answer_by).await;
         // R9: an error of the script is an answer; the script will not run any more.
         if let Err(RedisOr::Redis(error)) = &answer
             && error.code().is_some()
         {
-            owner.answered(live.number);
+            owner.answered(connection.live.number);
         }
         let answer = answer.map_err(RedisOr::into_fault)?;
-        let Value::Array(answer) = answer else { return Err(live.desynchronized()) };
+        let Value::Array(answer) = answer else { return Err(connection.live.desynchronized()) };
         // R3: an answer that carries another token drops the connection.
         match answer.get(1) {
             Some(Value::BulkString(token)) if *token == owner.token.as_bytes() => {}
-            _ => return Err(live.desynchronized()),
+            _ => return Err(connection.live.desynchronized()),
         }
         match answer.first() {
-            Some(Value::Int(1)) => owner.answered_yes(live.number),
-            _ => owner.answered(live.number),
+            Some(Value::Int(1)) => owner.answered_yes(connection.live.number),
+            _ => owner.answered(connection.live.number),
         }
         Ok((sent, answer))
     }
@@ -155,7 +157,7 @@ impl Exchanges {
         &self,
         server: &Server,
         exchange: &Exchange,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Exchanged, Fault> {
         let Exchange { old, new, term } = exchange;
@@ -170,7 +172,7 @@ impl Exchanges {
         if let Some(tag) = &tag {
             args[4] = Arg::Text(tag);
         }
-        let grant = Grant {
+        let grant = GrantScript {
             owner: new,
             term: *term,
             script: &self.script,
@@ -179,11 +181,11 @@ impl Exchanges {
             // The old token holds the lock: the new one may have it whatever is answered to this run.
             stays: true,
         };
-        Ok(match grant.run(server, live, |_| Some(()), answer_by).await? {
-            Outcome::Granted { fence, sent, contended } => {
+        Ok(match grant.run(server, connection, |_| Some(()), answer_by).await? {
+            ScriptOutcome::Granted { fence, sent, contended } => {
                 Exchanged::Granted { fence, sent, contended }
             }
-            Outcome::Refused(()) => Exchanged::NotHeld,
+            ScriptOutcome::Refused(()) => Exchanged::NotHeld,
         })
     }
 }

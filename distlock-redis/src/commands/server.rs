@@ -6,40 +6,38 @@ use std::time::Duration;
 
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::Moment;
-use distlock_core::name::{LockName, StoredName};
+use distlock_core::name::LockName;
 use distlock_core::store::Fault;
+use distlock_core::store::record::Record;
 
-use crate::cluster::Line;
+use crate::addr::Addr;
 use crate::commands::confirm;
 use crate::commands::fence::Fences;
 use crate::connection::connection::Connection;
 use crate::connection::replicas::Replicas;
-use crate::record::{self, Record};
-use crate::routing::{Layout, Route};
-use crate::slots::{Addr, Slot};
+use crate::node::Node;
+use crate::record::RedisRecordKeeper;
+use crate::routing::Routing;
+use crate::slots::Slot;
 
 /// The nodes of one manager, its counters, and the record of this process there.
 pub(crate) struct Server {
-    pub(crate) layout: Layout,
+    pub(crate) routing: Routing,
     pub(crate) fences: Fences,
     pub(crate) record: Arc<Record>,
+    pub(crate) records: Arc<RedisRecordKeeper>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) command_timeout: Duration,
     /// The replicas that have to confirm grants and renewals, if any.
     pub(crate) replicas: Option<Replicas>,
     /// The nodes at which every script has run once.
-    pub(crate) trials: Trials,
+    pub(crate) trials: ScriptTrials,
 }
 
 impl Server {
-    /// The way of a command to the node that has this lock.
-    pub(crate) fn route<'a>(&'a self, lock: &'a StoredName, answer_by: Moment) -> Route<'a> {
-        Route::new(&self.layout, &self.alarms, lock, answer_by)
-    }
-
     /// A lock of the manager's prefix that is never taken.
     pub(crate) fn unused(&self) -> Option<LockName> {
-        let prefix = self.record.prefix();
+        let prefix = &*self.record.prefix;
         LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat())
     }
 
@@ -47,39 +45,33 @@ impl Server {
     /// a write that has asked for itself. An error is no answer: the lock may be held, and on some of them.
     pub(crate) async fn confirm(
         &self,
-        live: &mut Connection,
+        connection: &mut Connection,
         ticket: Option<u64>,
         answer_by: Moment,
     ) -> Result<(), Fault> {
         match &self.replicas {
             None => Ok(()),
-            Some(_) if ticket.is_some_and(|ticket| live.waits.is_confirmed(ticket)) => Ok(()),
-            Some(replicas) => Box::pin(confirm::confirm(*replicas, live, ticket, answer_by)).await,
+            Some(_) if ticket.is_some_and(|ticket| connection.live.waits.is_confirmed(ticket)) => {
+                Ok(())
+            }
+            Some(replicas) => {
+                Box::pin(confirm::confirm(*replicas, connection, ticket, answer_by)).await
+            }
         }
     }
 
     /// A connection for what concerns no lock.
     pub(crate) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        match &self.layout {
-            Layout::One(node) => node.any_link().live(answer_by).await,
-            Layout::Cluster(cluster) => cluster.reach_any(answer_by).await,
-        }
-    }
-
-    /// A connection for the records of processes.
-    pub(crate) async fn records(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        match &self.layout {
-            Layout::One(node) => node.any_link().live(answer_by).await,
-            Layout::Cluster(cluster) => {
-                cluster.reach(Slot::of(record::TAG), Line::Any, answer_by).await
-            }
+        match &self.routing {
+            Routing::One(node) => node.pool.any().connection(answer_by).await,
+            Routing::Cluster(cluster) => cluster.reach_any(answer_by).await,
         }
     }
 
     /// What scripts have as their last argument in a cluster: the tag in the names of the channels of this lock's
     /// slot; nothing where messages are not sent within a shard.
     pub(crate) fn tag(&self, lock: &LockName) -> Option<String> {
-        let cluster = self.layout.cluster()?;
+        let cluster = self.routing.cluster()?;
         let sharded = cluster.sharded.load(Ordering::Relaxed);
         Some(if sharded { Slot::of(lock.stored()).tag() } else { String::new() })
     }
@@ -94,23 +86,22 @@ impl Server {
 
     /// A lock of this ttl is waited for: in a cluster the channel of its slot is subscribed from now on.
     pub(crate) fn is_awaited(&self, lock: &LockName, ttl: Duration) {
-        if self.layout.cluster().is_some() {
+        if self.routing.cluster().is_some() {
             self.subscribe(lock, ttl);
         }
     }
 
     fn subscribe(&self, lock: &LockName, ttl: Duration) {
-        if let Some(node) = self.layout.node(lock.stored()) {
-            node.subscription.is_used(lock, ttl);
-        }
+        let subscribe = |node: &Node| node.subscription.is_used(lock, ttl);
+        self.routing.with_node(lock.stored(), subscribe);
     }
 }
 
 /// The nodes at which all scripts have run. Without a cluster, the only node has no address.
 #[derive(Default)]
-pub(crate) struct Trials(Mutex<Vec<Option<Addr>>>);
+pub(crate) struct ScriptTrials(Mutex<Vec<Option<Addr>>>);
 
-impl Trials {
+impl ScriptTrials {
     pub(crate) fn include(&self, node: &Option<Addr>) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(node)
     }

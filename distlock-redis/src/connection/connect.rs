@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
-use crate::connection::io::{CallerDriver, Carry, ClientDriver, Driver, PortableSocket, Socket};
+use crate::connection::io::{ClientDriver, Driver, PortableSocket, Socket};
 use crate::connection::tls::TlsClient;
 
 const KEEPALIVE: Duration = Duration::from_secs(1);
@@ -33,15 +33,15 @@ pub(crate) async fn connect_driven(
     tls: Option<&TlsClient>,
     config: AsyncConnectionConfig,
     by_callers: bool,
-) -> Result<(MultiplexedConnection, Arc<dyn Carry>), RedisError> {
+) -> Result<(MultiplexedConnection, Arc<Driver>), RedisError> {
     let socket = open(info).await?;
     if by_callers {
         let (socket, mover) = PortableSocket::new(socket);
         let (connection, driver) = secure_and_sign_in(info, tls, socket, config).await?;
-        Ok((connection, CallerDriver::start(driver, mover)))
+        Ok((connection, Driver::for_callers(driver, mover)))
     } else {
         let (connection, driver) = secure_and_sign_in(info, tls, socket, config).await?;
-        Ok((connection, Driver::start(driver)))
+        Ok((connection, Driver::for_engine(driver)))
     }
 }
 

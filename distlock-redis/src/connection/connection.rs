@@ -1,6 +1,6 @@
 //! A connection that is up: sends commands with a time limit, and notices when it has gone bad.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -15,14 +15,16 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
-use crate::connection::error::{fault, is_missing_script, leaves_connection, unexpected};
-use crate::connection::io::{Carry, carry};
-use crate::connection::marks::{Marking, Marks};
-use crate::connection::replicas::Waits;
-use crate::connection::server_info::Able;
-use crate::redirect::Said;
+use crate::addr::Addr;
+use crate::connection::error::{
+    fault, is_denied, is_missing_script, leaves_connection, unexpected,
+};
+use crate::connection::io::{Driver, send_over};
+use crate::connection::replicas::ReplicaWaits;
+use crate::connection::reply_check::{Marking, Marks, echo};
+use crate::connection::server_info::ServerInfo;
+use crate::redirect::Redirect;
 use crate::script::{Arg, Script};
-use crate::slots::Addr;
 
 /// A connection is left after so long without any answer, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -30,24 +32,19 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// One caller's handle of a connection that is up.
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
-    live: Arc<Live>,
+    pub(crate) live: Arc<LiveConnection>,
     /// What is sent was sent to another node of a cluster before, which did not carry it out.
-    pub(crate) again: bool,
+    pub(crate) resent: bool,
     /// The slot has not come to this node yet: each command asks it to serve ahead of that.
     pub(crate) asking: bool,
     /// What a node of a cluster has said instead of an answer.
-    pub(crate) said: Option<Said>,
+    pub(crate) redirect: Option<Redirect>,
 }
 
 impl Connection {
-    pub(crate) fn to(live: &Arc<Live>) -> Self {
+    pub(crate) fn to(live: &Arc<LiveConnection>) -> Self {
         let handle = live.connection.clone();
-        Self { handle, live: live.clone(), again: false, asking: false, said: None }
-    }
-
-    /// The connection, for another handle.
-    pub(crate) fn shared(&self) -> Arc<Live> {
-        self.live.clone()
+        Self { handle, live: live.clone(), resent: false, asking: false, redirect: None }
     }
 
     /// Sends one command. An answer that is an error is an `Err`.
@@ -63,7 +60,7 @@ impl Connection {
         let call = pin!(async { handle.send_packed_command(command).await?.extract_error() });
         let answer = live.bounded(call, Clock::Boottime.now(), answer_by).await;
         if let (Some(node), Err(RedisOr::Redis(error))) = (&self.live.node, &answer) {
-            self.said = Said::of(error, node);
+            self.redirect = Redirect::of(error, node);
         }
         answer
     }
@@ -96,7 +93,7 @@ impl Connection {
         let call = pin!(handle.send_packed_commands(pipeline, 0, pipeline.len()));
         let answers = live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)?;
         if let Some(node) = &self.live.node {
-            self.said = Said::of_answers(&answers, node);
+            self.redirect = Redirect::of_answers(&answers, node);
         }
         Ok(answers)
     }
@@ -116,9 +113,46 @@ impl Connection {
         let answers = live.bounded(call, sent, answer_by).await.map_err(RedisOr::into_fault)?;
         let answers: Vec<_> = answers.into_iter().skip(1).step_by(2).collect();
         if let Some(node) = &self.live.node {
-            self.said = Said::of_answers(&answers, node);
+            self.redirect = Redirect::of_answers(&answers, node);
         }
         Ok(answers)
+    }
+
+    /// Checks the replies to an attempt that was alone when it was sent, after `before` other commands.
+    pub(crate) async fn check_alone(
+        &mut self,
+        before: u32,
+        mark: &str,
+        replies: &[Value],
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        if self.live.was_overtaken(before) {
+            Box::pin(self.check_with_echoes(mark, replies, answer_by)).await?;
+        }
+        self.live.marks.are_known();
+        Ok(())
+    }
+
+    /// Sends one `ECHO` for each reply, because another command was sent since, and these replies may be its own.
+    ///
+    /// If the replies to the `ECHO`s were lost, the last command that was sent in between receives all replies that it
+    /// waits for, and detects the loss as well.
+    async fn check_with_echoes(
+        &mut self,
+        mark: &str,
+        replies: &[Value],
+        answer_by: Moment,
+    ) -> Result<(), Fault> {
+        let mut pipeline = Pipeline::with_capacity(replies.len());
+        for _ in replies {
+            pipeline.add_command(echo(mark));
+        }
+        let now = Clock::Boottime.now();
+        self.live.marks.was_shared(now);
+        let redirect = self.redirect.take();
+        let echoes = self.pipeline(&pipeline, now, answer_by).await?;
+        self.redirect = redirect;
+        echoes.iter().try_for_each(|echoed| self.live.check_echo(mark, echoed, replies))
     }
 
     /// Runs a script.
@@ -143,7 +177,7 @@ impl Connection {
         args: &[Arg<'_>],
         answer_by: Moment,
     ) -> Result<Value, RedisOr> {
-        let command = match self.needs_text(script) {
+        let command = match self.live.needs_text(script) {
             true => script.by_text(keys, args),
             false => script.by_hash(keys, args),
         };
@@ -162,25 +196,17 @@ impl Connection {
     }
 }
 
-impl Deref for Connection {
-    type Target = Live;
-
-    fn deref(&self) -> &Live {
-        &self.live
-    }
-}
-
 /// A connection that is up.
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     connection: MultiplexedConnection,
-    carrier: Arc<dyn Carry>,
+    driver: Arc<Driver>,
     /// Never zero.
     pub(crate) number: u64,
     /// Earlier connections of this link that are closed at the server: nothing that was sent on them will
     /// run any more.
     pub(crate) closed: Range<u64>,
     /// What the server is.
-    pub(crate) able: Able,
+    pub(crate) able: ServerInfo,
     /// Which node of a cluster is behind it; `None` where there is no cluster.
     pub(crate) node: Option<Addr>,
     /// The server's address, for errors.
@@ -192,7 +218,7 @@ pub(crate) struct Live {
     /// Whose answers are known.
     pub(crate) marks: Marks,
     /// What replicas are asked to confirm.
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) waits: Arc<ReplicaWaits>,
     /// The scripts whose texts were sent on this connection.
     texts: AtomicU8,
     alarms: Arc<Alarms>,
@@ -203,19 +229,19 @@ pub(crate) struct Live {
     leave: Notify,
 }
 
-impl Live {
+impl LiveConnection {
     pub(crate) fn new(
         connection: MultiplexedConnection,
-        carrier: Arc<dyn Carry>,
+        driver: Arc<Driver>,
         number: u64,
         closed: Range<u64>,
-        (able, (node, address)): (Able, (Option<Addr>, Arc<str>)),
+        (able, (node, address)): (ServerInfo, (Option<Addr>, Arc<str>)),
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
         Self {
             connection,
-            carrier,
+            driver,
             number,
             closed,
             able,
@@ -234,14 +260,48 @@ impl Live {
         }
     }
 
+    /// Returns the replies to an attempt without the `ECHO` after them, if that has the mark of this attempt.
+    #[inline]
+    pub(crate) fn replies_of<'a>(
+        &self,
+        (mark, sent): (&str, Moment),
+        replies: &'a [Value],
+    ) -> Result<&'a [Value], Fault> {
+        let Some((echoed, own)) = replies.split_last() else {
+            return Err(self.desynchronized());
+        };
+        self.check_echo(mark, echoed, own)?;
+        self.marks.came_back(sent);
+        Ok(own)
+    }
+
+    /// Checks that an `ECHO` after these replies has the mark of their attempt.
+    #[inline]
+    fn check_echo(&self, mark: &str, echoed: &Value, replies: &[Value]) -> Result<(), Fault> {
+        match (echoed, replies) {
+            (Value::BulkString(echoed), _) if echoed == mark.as_bytes() => Ok(()),
+            // The server refuses all of them: it is busy, or loads its data.
+            (Value::ServerError(_), [.., Value::ServerError(_), _]) => Ok(()),
+            (Value::ServerError(error), [.., Value::Int(_)]) => {
+                let error = RedisError::from(error.clone());
+                if !is_denied(&error) {
+                    return Err(fault(&error));
+                }
+                self.marks.deny();
+                Ok(())
+            }
+            _ => Err(self.desynchronized()),
+        }
+    }
+
     /// How the answers of a try of the fast path that is sent now are told apart from others'.
     pub(crate) fn marking(&self, now: Moment) -> Marking {
-        self.marks.next(now, &*self.carrier)
+        self.marks.next(now, &self.driver)
     }
 
     /// Whether another command was sent since so many were, and one that was known of.
     pub(crate) fn was_overtaken(&self, sent_before: u32) -> bool {
-        self.carrier.sent() != sent_before.wrapping_add(1)
+        self.driver.sent() != sent_before.wrapping_add(1)
     }
 
     /// Whether the script is to be sent as text now. From then on its hash will do on this connection.
@@ -274,8 +334,8 @@ impl Live {
         let timeout = sent.after(self.command_timeout);
         let limit = answer_by.min(timeout);
         let alarm = pin!(Alarm::at(&self.alarms, Clock::Boottime, limit));
-        let carried = pin!(carry(&*self.carrier, call));
-        match until(carried, alarm).await {
+        let sending = pin!(send_over(&self.driver, call));
+        match until(sending, alarm).await {
             Some(Ok(answer)) => {
                 // Read first: a write would take the cache line from every other thread.
                 if self.unanswered_since.load(Ordering::Relaxed) != 0 {
@@ -328,7 +388,7 @@ impl Live {
 
     /// Whose runtime moves its bytes.
     pub(crate) fn driven_by(&self) -> DrivenBy {
-        self.carrier.driven_by()
+        self.driver.driven_by()
     }
 
     /// A command had no answer. The second one in a row is enough; those sent together are one.

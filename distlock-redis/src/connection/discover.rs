@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock_core::store::Fault;
 use redis::ConnectionInfo;
 
-use crate::slots::Addr;
+use crate::addr::Addr;
 
 /// A future that borrows what it asks.
 pub(crate) type Discovering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::connection::connect::connect;
 use crate::connection::error::{fault, is_denied, not_connected};
 use crate::connection::previous::Peer;
-use crate::connection::server_info::{Able, Expects, Mode};
+use crate::connection::server_info::{ExpectedServer, Mode, ServerInfo};
 use crate::connection::tls::TlsClient;
 
 const NO_WAIT: &str = "`replicas` needs the command WAIT, which the server refuses: allow it (`+wait`), or leave \
@@ -22,15 +22,15 @@ const NO_WAIT: &str = "`replicas` needs the command WAIT, which the server refus
 
 /// What a server said when it was greeted.
 pub(crate) struct Greeting {
-    pub(crate) able: Able,
+    pub(crate) able: ServerInfo,
     /// This connection as the server sees it, if it says so.
     pub(crate) peer: Option<Peer>,
 }
 
-/// Asks in one write. A server may refuse to say anything; then nothing is known, and nothing held against it.
+/// CoveredTickets in one write. A server may refuse to say anything; then nothing is known, and nothing held against it.
 pub(crate) async fn greet(
     connection: &MultiplexedConnection,
-    expects: Expects,
+    expects: ExpectedServer,
 ) -> Result<Greeting, Fault> {
     let mut ask = Pipeline::with_capacity(3);
     ask.cmd("HELLO");
@@ -40,7 +40,7 @@ pub(crate) async fn greet(
     }
     let answers = connection.clone().send_packed_commands(&ask, 0, ask.len()).await;
     let answers = answers.map_err(|error| fault(&error))?;
-    let able = answers.first().map(Able::of).unwrap_or_default();
+    let able = answers.first().map(ServerInfo::of).unwrap_or_default();
     able.check(expects.mode)?;
     // Here, and not at the first lock.
     if let Some(Value::ServerError(error)) = answers.get(2) {
@@ -86,7 +86,10 @@ pub(crate) async fn why_not(
 }
 
 /// What the server says to a client that has not signed in.
-async fn without_password(info: &ConnectionInfo, tls: Option<&TlsClient>) -> Result<Able, Fault> {
+async fn without_password(
+    info: &ConnectionInfo,
+    tls: Option<&TlsClient>,
+) -> Result<ServerInfo, Fault> {
     let anonymous = info.clone().set_redis_settings(RedisConnectionInfo::default());
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -95,7 +98,7 @@ async fn without_password(info: &ConnectionInfo, tls: Option<&TlsClient>) -> Res
     let hello = redis::cmd("HELLO");
     let hello = until(hello.query_async::<Value>(&mut connection), driver).await;
     let hello = hello.unwrap_or_else(|| Err(std::io::Error::other("closed").into()));
-    hello.map(|hello| Able::of(&hello)).map_err(|error| fault(&error))
+    hello.map(|hello| ServerInfo::of(&hello)).map_err(|error| fault(&error))
 }
 
 /// The policy by which the server evicts locks; `None` if it evicts nothing, or if this user may not

@@ -13,22 +13,23 @@ use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::StoredName;
 use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::DrivenBy;
-use distlock_core::store::{BackendKind, Fault, LinkWatch, StoreEvents};
+use distlock_core::store::{BackendKind, Fault, LinkWatch, Outage, StoreEvents};
 use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::connection::connect::connect_driven;
-use crate::connection::connection::{Connection, Live};
+use crate::connection::connection::{Connection, LiveConnection};
 use crate::connection::discover::{Address, Discover};
 use crate::connection::handshake::{Greeting, greet, why_not};
-use crate::connection::io::Carry;
+use crate::connection::io::Driver;
 use crate::connection::previous::PreviousConnections;
-use crate::connection::server_info::{Able, Expects};
+use crate::connection::server_info::{ExpectedServer, ServerInfo};
 use crate::connection::tls::TlsClient;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -47,7 +48,7 @@ pub(crate) struct LinkConfig {
     /// What makes it a connection with TLS.
     pub(crate) tls: Option<Arc<TlsClient>>,
     /// What kind of server is to be there.
-    pub(crate) expects: Expects,
+    pub(crate) expects: ExpectedServer,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
@@ -60,7 +61,7 @@ pub(crate) struct LinkConfig {
 pub(crate) struct Link {
     config: LinkConfig,
     alarms: Arc<Alarms>,
-    state: watch::Sender<State>,
+    state: watch::Sender<LinkState>,
     /// Since when there was no connection; 0 while there is one, or before its first use.
     down_since: AtomicU64,
     /// It is to be connected: rung by its first use.
@@ -69,9 +70,9 @@ pub(crate) struct Link {
     first_number: u64,
 }
 
-enum State {
+enum LinkState {
     Unused,
-    Up(Arc<Live>),
+    Up(Arc<LiveConnection>),
     Down(Fault),
 }
 
@@ -86,7 +87,7 @@ impl Link {
         let link = Arc::new(Self {
             config,
             alarms: alarms.clone(),
-            state: watch::Sender::new(State::Unused),
+            state: watch::Sender::new(LinkState::Unused),
             down_since: AtomicU64::new(0),
             wanted: Notify::new(),
             first_number: (number << CONNECTIONS) + 1,
@@ -99,35 +100,35 @@ impl Link {
     #[inline]
     pub(crate) fn up(&self) -> Option<Connection> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(Connection::to(live)),
-            State::Unused | State::Down(_) => None,
+            LinkState::Up(live) => Some(Connection::to(live)),
+            LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
     /// The connection, as soon as there is one. Fails at `answer_by`, and at once where trying again
     /// cannot help.
-    pub(crate) async fn live(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        if let State::Up(live) = &*self.state.borrow() {
+    pub(crate) async fn connection(&self, answer_by: Moment) -> Result<Connection, Fault> {
+        if let LinkState::Up(live) = &*self.state.borrow() {
             return Ok(Connection::to(live));
         }
-        let settled = |state: &State| match state {
-            State::Unused => false,
-            State::Up(_) => true,
-            State::Down(fault) => !fault.passing,
+        let settled = |state: &LinkState| match state {
+            LinkState::Unused => false,
+            LinkState::Up(_) => true,
+            LinkState::Down(fault) => !fault.passing,
         };
         Box::pin(self.outcome(answer_by, settled)).await
     }
 
     /// The connection, or why the first attempt to make one failed.
     pub(crate) async fn first(&self, answer_by: Moment) -> Result<Connection, Fault> {
-        self.outcome(answer_by, |state| !matches!(state, State::Unused)).await
+        self.outcome(answer_by, |state| !matches!(state, LinkState::Unused)).await
     }
 
     /// Whose runtime moves its bytes; `None` while there is no connection.
     pub(crate) fn driven_by(&self) -> Option<DrivenBy> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.driven_by()),
-            State::Unused | State::Down(_) => None,
+            LinkState::Up(live) => Some(live.driven_by()),
+            LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
@@ -137,57 +138,66 @@ impl Link {
         (since != 0).then(|| Moment::from_nanos(since))
     }
 
-    /// What the server is that it is connected to.
-    pub(crate) fn able(&self) -> Option<Able> {
+    /// Returns the outage, if there was a connection or an attempt to make one, and there is none now.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let since = self.down_since()?;
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.able.clone()),
-            State::Unused | State::Down(_) => None,
+            LinkState::Down(fault) => Some(Outage { since, fault: fault.clone() }),
+            LinkState::Up(_) | LinkState::Unused => None,
+        }
+    }
+
+    /// What the server is that it is connected to.
+    pub(crate) fn able(&self) -> Option<ServerInfo> {
+        match &*self.state.borrow() {
+            LinkState::Up(live) => Some(live.able.clone()),
+            LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
     /// The number of the connection; `None` while there is none.
     pub(crate) fn number(&self) -> Option<u64> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.number),
-            State::Unused | State::Down(_) => None,
+            LinkState::Up(live) => Some(live.number),
+            LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
     /// The server's time in µs, as far as its answers on this connection tell; else 0.
     pub(crate) fn server_time(&self) -> u64 {
         match &*self.state.borrow() {
-            State::Up(live) => live.server_clock.time_after(Duration::ZERO),
-            State::Unused | State::Down(_) => 0,
+            LinkState::Up(live) => live.server_clock.time_after(Duration::ZERO),
+            LinkState::Unused | LinkState::Down(_) => 0,
         }
     }
 
     pub(crate) fn is_connected(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Up(_))
+        matches!(&*self.state.borrow(), LinkState::Up(_))
     }
 
     /// Why the last attempt to connect failed, or the connection was lost.
     pub(crate) fn last_error(&self) -> Option<Fault> {
         match &*self.state.borrow() {
-            State::Down(fault) => Some(fault.clone()),
-            State::Up(_) | State::Unused => None,
+            LinkState::Down(fault) => Some(fault.clone()),
+            LinkState::Up(_) | LinkState::Unused => None,
         }
     }
 
     /// Resolves when there is a connection; it makes none.
     pub(crate) async fn is_up(&self) {
         let mut states = self.state.subscribe();
-        let _ = states.wait_for(|state| matches!(state, State::Up(_))).await;
+        let _ = states.wait_for(|state| matches!(state, LinkState::Up(_))).await;
     }
 
     /// Resolves when there is none.
     pub(crate) async fn is_down(&self) {
         let mut states = self.state.subscribe();
-        let _ = states.wait_for(|state| !matches!(state, State::Up(_))).await;
+        let _ = states.wait_for(|state| !matches!(state, LinkState::Up(_))).await;
     }
 
-    fn went_up(&self, live: Arc<Live>) {
+    fn went_up(&self, live: Arc<LiveConnection>) {
         self.down_since.store(0, Ordering::Relaxed);
-        self.state.send_replace(State::Up(live));
+        self.state.send_replace(LinkState::Up(live));
     }
 
     fn went_down(&self, fault: Fault) {
@@ -195,13 +205,13 @@ impl Link {
         // Since the first of several failures.
         let orders = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.down_since.compare_exchange(0, now, orders.0, orders.1);
-        self.state.send_replace(State::Down(fault));
+        self.state.send_replace(LinkState::Down(fault));
     }
 
     async fn outcome(
         &self,
         answer_by: Moment,
-        settled: impl Fn(&State) -> bool,
+        settled: impl Fn(&LinkState) -> bool,
     ) -> Result<Connection, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
@@ -209,9 +219,9 @@ impl Link {
         let _ =
             until(async { states.wait_for(|state| settled(state)).await.map(|_| ()) }, alarm).await;
         match &*self.state.borrow() {
-            State::Up(live) => Ok(Connection::to(live)),
-            State::Down(fault) => Err(fault.clone()),
-            State::Unused => Err(Fault::timed_out()),
+            LinkState::Up(live) => Ok(Connection::to(live)),
+            LinkState::Down(fault) => Err(fault.clone()),
+            LinkState::Unused => Err(Fault::timed_out()),
         }
     }
 }
@@ -247,14 +257,14 @@ struct LinkClient {
 }
 
 /// A connection that is up, and what moves its bytes.
-struct Carried {
-    live: Arc<Live>,
-    carrier: Arc<dyn Carry>,
+struct DrivenConnection {
+    live: Arc<LiveConnection>,
+    driver: Arc<Driver>,
 }
 
-impl Drop for Carried {
+impl Drop for DrivenConnection {
     fn drop(&mut self) {
-        self.carrier.stop();
+        self.driver.stop();
     }
 }
 
@@ -272,9 +282,9 @@ impl LinkClient {
 }
 
 impl Reconnect for LinkClient {
-    type Connected = Carried;
+    type Connected = DrivenConnection;
 
-    async fn connect(&mut self) -> Result<Carried, Fault> {
+    async fn connect(&mut self) -> Result<DrivenConnection, Fault> {
         let number = self.number;
         self.number += 1;
         self.address = None;
@@ -288,18 +298,18 @@ impl Reconnect for LinkClient {
         let made = made.await.unwrap_or_else(|| Err(lost(MOVED)));
         self.address = Some(address);
         match made {
-            Ok((live, carrier)) => Ok(Carried { live, carrier }),
+            Ok((live, driver)) => Ok(DrivenConnection { live, driver }),
             Err(fault) => Err(self.at_node(fault)),
         }
     }
 
-    async fn run(&mut self, connected: &mut Carried) -> Fault {
+    async fn run(&mut self, connected: &mut DrivenConnection) -> Fault {
         self.search = None;
-        let Carried { live, carrier } = connected;
+        let DrivenConnection { live, driver } = connected;
         self.link.went_up(live.clone());
         self.watch.up(&self.node());
         let moved = moved(&self.link, self.address.as_ref());
-        until(carrier.run(), until(live.gone_bad(), moved)).await;
+        until(driver.run(), until(live.gone_bad(), moved)).await;
         self.at_node(lost("the connection was lost"))
     }
 
@@ -331,7 +341,7 @@ async fn establish(
     address: &Address,
     number: u64,
     previous: &mut PreviousConnections,
-) -> Result<(Arc<Live>, Arc<dyn Carry>), Fault> {
+) -> Result<(Arc<LiveConnection>, Arc<Driver>), Fault> {
     let LinkConfig { target, tls, command_timeout, connect_timeout, by_callers, .. } = &link.config;
     let Address { info, server } = address;
     let config = AsyncConnectionConfig::new()
@@ -342,7 +352,7 @@ async fn establish(
     let connected = timeout(*connect_timeout, connect).await;
     let connected = connected.map_err(|_| Fault::timed_out())?;
     let expects = link.config.expects;
-    let (connection, carrier) = match connected {
+    let (connection, driver) = match connected {
         Ok(connected) => connected,
         Err(error) => return Err(why_not(&error, info, tls.as_deref(), expects.mode).await),
     };
@@ -350,17 +360,95 @@ async fn establish(
         let Greeting { able, peer } = greet(&connection, expects).await?;
         Ok((able, previous.close(&connection, peer, number, *server).await))
     };
-    let greeted = until(timeout(*connect_timeout, greeted), carrier.run());
+    let greeted = until(timeout(*connect_timeout, greeted), driver.run());
     let (able, closed) = greeted
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())??;
-    let (alarms, own) = (link.alarms.clone(), carrier.clone());
+    let (alarms, own) = (link.alarms.clone(), driver.clone());
     let at = (target.node(), address.node().into());
-    let live = Live::new(connection, own, number, closed, (able, at), alarms, *command_timeout);
-    Ok((Arc::new(live), carrier))
+    let live =
+        LiveConnection::new(connection, own, number, closed, (able, at), alarms, *command_timeout);
+    Ok((Arc::new(live), driver))
 }
 
 fn lost(detail: &'static str) -> Fault {
     Fault::passing(BackendKind::Unreachable, detail)
+}
+
+/// Links to one server: for commands, and one for renewals, which acquires must not starve.
+pub(crate) struct LinkPool {
+    commands: Vec<Arc<Link>>,
+    renewals: Arc<Link>,
+}
+
+impl LinkPool {
+    /// `links` counts the links of the manager.
+    pub(crate) fn start(
+        config: &LinkConfig,
+        connections: usize,
+        links: &AtomicU64,
+        handle: &Handle,
+        alarms: &Arc<Alarms>,
+    ) -> Self {
+        let start =
+            |config| Link::start(config, handle, alarms, links.fetch_add(1, Ordering::Relaxed));
+        // Only the engine sends renewals.
+        let renewals = LinkConfig { by_callers: false, ..config.clone() };
+        Self {
+            commands: (0..connections).map(|_| start(config.clone())).collect(),
+            renewals: start(renewals),
+        }
+    }
+
+    /// The link for everything that may create or free this lock.
+    #[inline]
+    pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
+        &self.commands[self.lane(lock)]
+    }
+
+    /// The number of that link.
+    #[inline]
+    pub(crate) fn lane(&self, lock: &StoredName) -> usize {
+        lock.part(self.commands.len())
+    }
+
+    /// The link for renewals. They only extend a lease they find, so their order does not matter.
+    pub(crate) fn renewals(&self) -> &Arc<Link> {
+        &self.renewals
+    }
+
+    /// Whether a link for commands is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.commands.iter().any(|link| link.is_connected())
+    }
+
+    /// The outage, if no link for commands is connected.
+    #[inline]
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        // Nearly every call that asks finds none.
+        match self.commands.iter().all(|link| link.down_since().is_none()) {
+            true => None,
+            false => self.outage_of_all(),
+        }
+    }
+
+    fn outage_of_all(&self) -> Option<Outage> {
+        let since = self.commands.iter().filter_map(|link| link.down_since()).min()?;
+        if self.is_connected() {
+            return None;
+        }
+        let fault = self.commands.iter().find_map(|link| link.last_error())?;
+        Some(Outage { since, fault })
+    }
+
+    /// Every link for commands.
+    pub(crate) fn all(&self) -> &[Arc<Link>] {
+        &self.commands
+    }
+
+    /// Returns a link for commands that are not about a lock.
+    pub(crate) fn any(&self) -> &Arc<Link> {
+        &self.commands[0]
+    }
 }

@@ -5,7 +5,6 @@ pub(crate) mod error;
 pub(crate) mod handshake;
 pub(crate) mod io;
 pub(crate) mod link;
-pub(crate) mod marks;
 pub(crate) mod previous;
 pub(crate) mod replicas;
 pub(crate) mod reply_check;

@@ -49,8 +49,8 @@ impl Replicas {
 
 /// The `WAIT`s of one connection.
 #[derive(Default)]
-pub(crate) struct Waits {
-    state: Mutex<State>,
+pub(crate) struct ReplicaWaits {
+    state: Mutex<WaitState>,
     /// One was answered or given up.
     changed: Notify,
 }
@@ -58,11 +58,11 @@ pub(crate) struct Waits {
 /// Each write that is to be confirmed has a ticket, drawn when it was sent or later: a `WAIT` that is sent
 /// after that covers it.
 #[derive(Default)]
-struct State {
+struct WaitState {
     drawn: u64,
     /// Up to which ticket the one under way asks.
     asking: Option<u64>,
-    /// An [`Asker`] asks next.
+    /// An [`WaitSender`] asks next.
     has_next: bool,
     /// Tickets up to this one are confirmed.
     confirmed: u64,
@@ -73,30 +73,30 @@ struct State {
 }
 
 /// What a caller that wants a ticket confirmed does next.
-pub(crate) enum Stand {
+pub(crate) enum TicketStatus {
     Confirmed,
     Refused(Value),
     /// It asks, for all tickets there are by then.
-    Ask(Asker),
+    Ask(WaitSender),
     /// Another one asks.
     Wait,
 }
 
 /// A caller that asks next, or is asking. Dropped without an answer, it leaves that to another one.
-pub(crate) struct Asker {
-    waits: Arc<Waits>,
+pub(crate) struct WaitSender {
+    waits: Arc<ReplicaWaits>,
     pub(crate) replicas: Replicas,
     /// Which tickets it asks for, once it does.
-    asks: Option<Asks>,
+    asks: Option<CoveredTickets>,
 }
 
 #[derive(Clone, Copy)]
-struct Asks {
+struct CoveredTickets {
     covers: u64,
     for_several: bool,
 }
 
-impl Waits {
+impl ReplicaWaits {
     /// For what was sent before.
     pub(crate) fn ticket(&self) -> u64 {
         let mut state = self.state();
@@ -109,7 +109,7 @@ impl Waits {
         self: &Arc<Self>,
         replicas: Replicas,
         pipeline: &mut Pipeline,
-    ) -> Option<Asker> {
+    ) -> Option<WaitSender> {
         let mut state = self.state();
         if state.asking.is_some() || state.has_next || state.was_shared {
             return None;
@@ -118,16 +118,16 @@ impl Waits {
         let covers = state.drawn;
         state.asking = Some(covers);
         pipeline.add_command(replicas.wait());
-        let asks = Some(Asks { covers, for_several: false });
-        Some(Asker { waits: self.clone(), replicas, asks })
+        let asks = Some(CoveredTickets { covers, for_several: false });
+        Some(WaitSender { waits: self.clone(), replicas, asks })
     }
 
     /// A ticket for what was sent a moment ago. Its caller asks next, if no other does yet.
-    pub(crate) fn sent(self: &Arc<Self>, replicas: Replicas) -> (u64, Option<Asker>) {
+    pub(crate) fn sent(self: &Arc<Self>, replicas: Replicas) -> (u64, Option<WaitSender>) {
         let mut state = self.state();
         state.drawn += 1;
         let is_first = !std::mem::replace(&mut state.has_next, true);
-        (state.drawn, is_first.then(|| Asker { waits: self.clone(), replicas, asks: None }))
+        (state.drawn, is_first.then(|| WaitSender { waits: self.clone(), replicas, asks: None }))
     }
 
     /// Whether a ticket is confirmed by now.
@@ -136,22 +136,22 @@ impl Waits {
     }
 
     /// What becomes of a ticket.
-    pub(crate) fn stand(self: &Arc<Self>, ticket: u64, replicas: Replicas) -> Stand {
+    pub(crate) fn status(self: &Arc<Self>, ticket: u64, replicas: Replicas) -> TicketStatus {
         let mut state = self.state();
         // First: what a later one has confirmed is confirmed, whatever an earlier one said.
         if ticket <= state.confirmed {
-            return Stand::Confirmed;
+            return TicketStatus::Confirmed;
         }
         if let Some((refused, answer)) = &state.refused
             && ticket <= *refused
         {
-            return Stand::Refused(answer.clone());
+            return TicketStatus::Refused(answer.clone());
         }
         if state.has_next || state.asking.is_some_and(|covers| ticket <= covers) {
-            return Stand::Wait;
+            return TicketStatus::Wait;
         }
         state.has_next = true;
-        Stand::Ask(Asker { waits: self.clone(), replicas, asks: None })
+        TicketStatus::Ask(WaitSender { waits: self.clone(), replicas, asks: None })
     }
 
     /// Resolves when a `WAIT` was answered or given up after this was called.
@@ -159,12 +159,12 @@ impl Waits {
         self.changed.notified()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Asker {
+impl WaitSender {
     /// To be called right before a `WAIT` is sent: it covers the tickets that were drawn until now. False while
     /// another one is under way.
     pub(crate) fn begin(&mut self) -> bool {
@@ -177,13 +177,13 @@ impl Asker {
         let covers = state.drawn;
         state.asking = Some(covers);
         state.has_next = false;
-        self.asks = Some(Asks { covers, for_several: covers > before + 1 });
+        self.asks = Some(CoveredTickets { covers, for_several: covers > before + 1 });
         true
     }
 
     /// Notes the answer for all tickets that it covers. Returns the last of them.
     pub(crate) fn answered(self, answer: Value) -> Option<u64> {
-        let Asks { covers, for_several } = self.asks?;
+        let CoveredTickets { covers, for_several } = self.asks?;
         let mut state = self.waits.state();
         state.was_shared = for_several;
         match self.replicas.check(&answer) {
@@ -194,7 +194,7 @@ impl Asker {
     }
 }
 
-impl Drop for Asker {
+impl Drop for WaitSender {
     fn drop(&mut self) {
         match self.asks {
             Some(_) => self.waits.state().asking = None,

@@ -25,7 +25,7 @@ pub(crate) enum Mode {
 
 /// What a link needs of its server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Expects {
+pub(crate) struct ExpectedServer {
     pub(crate) mode: Mode,
     /// That it has what was written confirmed by replicas.
     pub(crate) replicas: bool,
@@ -33,14 +33,14 @@ pub(crate) struct Expects {
 
 /// What a server says about itself in its answer to `HELLO`. What it does not say is not held against it.
 #[derive(Clone, Default)]
-pub(crate) struct Able {
+pub(crate) struct ServerInfo {
     server: Option<String>,
     version: Option<String>,
     mode: Option<Mode>,
     replica: bool,
 }
 
-impl Able {
+impl ServerInfo {
     /// Reads the answer: a map, or the same in a row.
     pub(crate) fn of(hello: &Value) -> Self {
         let mut able = Self::default();
@@ -97,7 +97,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-impl fmt::Debug for Able {
+impl fmt::Debug for ServerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or = |text: &Option<String>| text.as_deref().unwrap_or("?").to_owned();
         let role = if self.replica { "replica" } else { "primary" };
@@ -114,14 +114,14 @@ mod tests {
     use distlock_core::store::BackendKind;
     use redis::Value;
 
-    use super::{Able, Mode};
+    use super::{Mode, ServerInfo};
 
-    fn hello(fields: &[(&str, &str)]) -> Able {
+    fn hello(fields: &[(&str, &str)]) -> ServerInfo {
         let word = |word: &str| Value::BulkString(word.as_bytes().to_vec());
         let row = fields.iter().flat_map(|(name, value)| [word(name), word(value)]);
         let row: Vec<_> = row.chain([word("modules"), Value::Array(Vec::new())]).collect();
         let pairs = row.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-        let (flat, map) = (Able::of(&Value::Array(row)), Able::of(&Value::Map(pairs)));
+        let (flat, map) = (ServerInfo::of(&Value::Array(row)), ServerInfo::of(&Value::Map(pairs)));
         assert_eq!(format!("{flat:?}"), format!("{map:?}"));
         flat
     }
@@ -157,7 +157,7 @@ mod tests {
             }
         }
         for silent in [Value::Nil, Value::Okay, Value::Array(vec![Value::Int(1)])] {
-            assert!(Able::of(&silent).check(Standalone).is_ok());
+            assert!(ServerInfo::of(&silent).check(Standalone).is_ok());
         }
         let able = hello(&[
             ("server", "valkey"),

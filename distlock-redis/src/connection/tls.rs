@@ -73,15 +73,15 @@ impl TlsClient {
 
 /// A refusal of ours.
 #[derive(Debug)]
-struct Refused(&'static str);
+struct TlsRefusal(&'static str);
 
-impl fmt::Display for Refused {
+impl fmt::Display for TlsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl Error for Refused {}
+impl Error for TlsRefusal {}
 
 /// The server speaks plain text.
 pub(super) fn no_tls() -> RedisError {
@@ -99,14 +99,14 @@ pub(super) fn no_name() -> RedisError {
 }
 
 fn refused(text: &'static str) -> RedisError {
-    io::Error::other(Refused(text)).into()
+    io::Error::other(TlsRefusal(text)).into()
 }
 
 /// What TLS says of this error, if it is one of TLS.
 pub(in super::super) fn refusal(error: &RedisError) -> Option<Fault> {
     let cause = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let cause = cause.downcast_ref::<io::Error>()?.get_ref()?;
-    if let Some(Refused(text)) = cause.downcast_ref::<Refused>() {
+    if let Some(TlsRefusal(text)) = cause.downcast_ref::<TlsRefusal>() {
         return Some(Fault::lasting(BackendKind::Refused, *text));
     }
     let cause = cause.downcast_ref::<TlsError>()?;

@@ -17,7 +17,7 @@ use crate::slots::Slot;
 
 /// Sends messages to other processes; says of each whether there was a subscriber.
 pub(crate) async fn tell(
-    live: &mut Connection,
+    connection: &mut Connection,
     letters: &[Letter],
     answer_by: Moment,
 ) -> Result<Vec<bool>, Fault> {
@@ -25,13 +25,13 @@ pub(crate) async fn tell(
     for Letter { prefix, to, text } in letters {
         pipeline.cmd("PUBLISH").arg(stem(prefix) + to).arg(text);
     }
-    let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+    let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     Ok(answers.iter().map(|answer| matches!(answer, Value::Int(1..))).collect())
 }
 
 /// Notifies the owner of a token that the lock was taken away from it.
 pub(crate) async fn notify_taken(
-    live: &mut Connection,
+    connection: &mut Connection,
     lock: &LockName,
     token: &str,
     sharded: bool,
@@ -45,7 +45,7 @@ pub(crate) async fn notify_taken(
     let mut publish = redis::cmd(name);
     publish.arg(stem + owner);
     publish.arg(["x ", token, " ", lock.stored()].concat());
-    let _ = live.command(&publish, answer_by).await;
+    let _ = connection.command(&publish, answer_by).await;
 }
 
 impl Subscription {

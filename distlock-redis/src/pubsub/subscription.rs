@@ -14,6 +14,7 @@ use distlock_core::catch_panic::shielded;
 use distlock_core::clock::Clock;
 use distlock_core::jitter::jittered;
 use distlock_core::name::{LockName, StoredName};
+use distlock_core::reconnect::BackOff;
 use distlock_core::select::{any, until};
 use distlock_core::store::WakeUps;
 use distlock_core::store::{Listener, Message, Notification, StoreEvents};
@@ -277,7 +278,8 @@ impl Subscription {
 }
 
 async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: Vec<Arc<Link>>) {
-    let (mut pause, mut refusals) = (FIRST_PAUSE, 0);
+    let mut back_off = BackOff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut refusals = 0;
     loop {
         let reached = async {
             subscription.is_needed().await;
@@ -292,7 +294,10 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
         let mut denied = false;
         // Also after a panic of what it notifies: without a subscription every waiter would poll.
         match shielded(session(&subscription, &config)).await.unwrap_or(Ok(())) {
-            Ok(()) => (pause, refusals) = (FIRST_PAUSE, 0),
+            Ok(()) => {
+                back_off.reset();
+                refusals = 0;
+            }
             Err(error) => {
                 denied = is_denied(&error);
                 refusals = if fault(&error).passing { 0 } else { refusals + 1 };
@@ -304,11 +309,11 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
         // Nothing is subscribed, so what is forgotten need not be unsubscribed.
         drop(subscription.others().forget(Clock::Boottime.now()));
         if subscription.subscribed.load(Ordering::Acquire) || subscription.shard().is_some() {
-            pause = FIRST_PAUSE;
+            back_off.reset();
             subscription.on_disconnect();
         }
-        tokio::time::sleep(jittered(if denied { DENIED_PAUSE } else { pause })).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        let pause = back_off.pause();
+        tokio::time::sleep(if denied { jittered(DENIED_PAUSE) } else { pause }).await;
     }
 }
 

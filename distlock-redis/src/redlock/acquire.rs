@@ -1,128 +1,125 @@
 //! Taking a lock at a majority: a try by itself, and a place in the queue.
 
-use std::time::Duration;
-
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::Ballot;
 use distlock_core::redlock::{Accepted, Answered, Stands, Tally, Tried};
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
 
-use super::fences::Granted;
-use super::node::Voted;
-use super::quorum::{Missing, QuorumStore};
-use crate::redlock::vote::Vote;
+use super::fences::GrantingNodes;
+use super::node::NodeReply;
+use super::quorum::{FailedNodes, QuorumStore};
+use crate::redlock::vote::NodeVote;
 
 /// The quorum's own number for a connection: which node's it was is known for each part of a token.
 pub(super) const ALL: u64 = 1;
 
-impl QuorumStore {
-    /// A try by itself: one write to each node, and one round trip if the token that was proposed with
-    /// it is accepted.
-    pub(super) async fn take(&self, attempt: Attempt, answer_by: Moment) -> Result<Answer, Fault> {
-        let (owner, term) = (attempt.owner.clone(), attempt.term);
-        // R2: the engine has sent this token since, and only the answer to that counts.
-        if !owner.is_unsent() {
-            return Err(Fault::given_up());
-        }
-        owner.sending(Clock::Boottime.now(), attempt.term.stored_for(), ALL);
-        let proposal = self.proposals.next(&self.nodes);
-        let parts = owner.parts(self.nodes.len());
-        let mut round = self.ask(self.up().map(|(at, node)| {
-            let attempt = Attempt { owner: parts[at].owner.clone(), ..attempt.clone() };
-            let store = node.store.clone();
-            (at, node.ask(answer_by, move || store.vote(attempt, proposal, answer_by)))
-        }));
-        let (mut tally, mut missing) = (Tally::default(), Missing::default());
-        let ballot = |at, answer| match answer {
-            Ok(Voted { answer: Vote { sent, given, accepted }, counts }) => {
-                if let (Ok(()), Accepted::Above(other)) = (given, accepted) {
-                    self.proposals.saw(other)?;
-                }
-                Ok(tally.tried(sent, given, accepted, counts))
-            }
-            Err(fault) => {
-                missing.add(at, fault);
-                Ok(Ballot::Unknown)
-            }
-        };
-        let votes = self.count(&mut round, ballot).await?;
-        round.leave(&self.late);
-        if votes.standing().next().is_some() {
-            owner.leaves_a_trace();
-        }
-        match Tried::of(&votes, &tally) {
-            Tried::Won { sent, accepted } => {
-                let fence = match accepted {
-                    true => proposal,
-                    false => {
-                        let granted = Granted::by(&votes, term.ttl);
-                        self.draw_fence(granted, &owner.lock, answer_by).await?
-                    }
-                };
-                owner.answered(ALL);
-                Ok(Answer::Granted { fence, sent })
-            }
-            // Another token has it, or wants it at the same time. What nodes have given, or may give yet, is
-            // released unless the token goes on to wait: it has left a trace.
-            Tried::Taken { remaining } => {
-                owner.answered(ALL);
-                Ok(Answer::Taken { remaining })
-            }
-            Tried::Unknown => Err(self.no_majority(missing)),
-        }
+/// A try by itself: one write to each node, and one request trip if the token that was proposed with
+/// it is accepted.
+pub(super) async fn try_acquire(
+    quorum: &QuorumStore,
+    attempt: Attempt,
+    answer_by: Moment,
+) -> Result<Answer, Fault> {
+    let (owner, term) = (attempt.owner.clone(), attempt.term);
+    // R2: the engine has sent this token since, and only the answer to that counts.
+    if !owner.is_unsent() {
+        return Err(Fault::given_up());
     }
-
-    /// How long it takes until a majority counts again; `None` if nodes do not count for other reasons.
-    pub(super) fn starting(&self) -> Option<Duration> {
-        let mut waits: Vec<_> = self.up().filter_map(|(_, node)| node.wait()).collect();
-        waits.sort_unstable();
-        waits.get(self.majority() - 1).copied().filter(|wait| !wait.is_zero())
-    }
-
-    /// A place in the queue of every node, at one ticket, so that all of them order the same waiters
-    /// alike.
-    pub(super) async fn stand(&self, entry: Entry, answer_by: Moment) -> Result<Entered, Fault> {
-        let Entry { owner, term, ticket } = entry;
-        let ticket = if ticket == 0 { self.proposals.next(&self.nodes) } else { ticket };
-        owner.sending(Clock::Boottime.now(), term.stored_for(), ALL);
+    owner.sending(Clock::Boottime.now(), attempt.term.stored_for(), ALL);
+    let proposal = quorum.proposals.next(&quorum.nodes);
+    let parts = owner.parts(quorum.nodes.len());
+    let mut request = quorum.ask(quorum.up().map(|(at, node)| {
+        let attempt = Attempt { owner: parts[at].owner.clone(), ..attempt.clone() };
+        let store = node.store.clone();
+        (at, node.ask(answer_by, move || store.vote(attempt, proposal, answer_by)))
+    }));
+    let (mut tally, mut missing) = (Tally::default(), FailedNodes::default());
+    let ballot = |at, answer| match answer {
+        Ok(NodeReply { answer: NodeVote { sent, given, accepted }, counts }) => {
+            if let (Ok(()), Accepted::Above(other)) = (given, accepted) {
+                quorum.proposals.saw(other)?;
+            }
+            Ok(tally.tried(sent, given, accepted, counts))
+        }
+        Err(fault) => {
+            missing.add(at, fault);
+            Ok(Ballot::Unknown)
+        }
+    };
+    let votes = quorum.count(&mut request, ballot).await?;
+    request.leave(&quorum.stragglers);
+    if votes.standing().next().is_some() {
         owner.leaves_a_trace();
-        self.minorities.asking(&owner, ticket);
-        let parts = owner.parts(self.nodes.len());
-        let mut round = self.ask(self.up().map(|(at, node)| {
-            let entry = Entry { owner: parts[at].owner.clone(), term, ticket };
-            let enter = node.store.clone().enter(entry, answer_by);
-            (at, node.ask(answer_by, || enter))
-        }));
-        let (mut tally, mut missing) = (Tally::default(), Missing::default());
-        let ballot = |at: usize, answer| match answer {
-            Ok(Voted { answer, counts }) => {
-                let steady = parts[at].is_steady();
-                Ok(tally.entered(answer, Answered { counts, steady }))
-            }
-            Err(fault) => {
-                missing.add(at, fault);
-                Ok(Ballot::Unknown)
-            }
-        };
-        let votes = self.count(&mut round, ballot).await?;
-        round.leave(&self.late);
-        owner.answered(ALL);
-        match Stands::of(&votes, &tally) {
-            Stands::Won { sent, contended } => {
-                self.minorities.settled(&owner);
-                let granted = Granted::by(&votes, term.ttl);
-                let fence = self.draw_fence(granted, &owner.lock, answer_by).await?;
-                Ok(Entered::Granted { fence, sent, contended })
-            }
-            Stands::Queued { remaining, rank, behind, added } => {
-                // A vote that comes after this count is offered as well: otherwise it would go unnoticed.
-                self.minorities.counted(&owner, votes.standing());
-                Ok(Entered::Queued { ticket, remaining, rank, behind, added })
-            }
-            Stands::Unknown => {
-                self.minorities.counted(&owner, [].into_iter());
-                Err(self.no_majority(missing))
-            }
+    }
+    match Tried::of(&votes, &tally) {
+        Tried::Won { sent, accepted } => {
+            let fence = match accepted {
+                true => proposal,
+                false => {
+                    let granted = GrantingNodes::by(&votes, term.ttl);
+                    quorum.draw_fence(granted, &owner.lock, answer_by).await?
+                }
+            };
+            owner.answered(ALL);
+            Ok(Answer::Granted { fence, sent })
+        }
+        // Another token has it, or wants it at the same time. What nodes have given, or may give yet, is
+        // released unless the token goes on to wait: it has left a trace.
+        Tried::Taken { remaining } => {
+            owner.answered(ALL);
+            Ok(Answer::Taken { remaining })
+        }
+        Tried::Unknown => Err(quorum.no_majority(missing)),
+    }
+}
+
+/// A place in the queue of every node, at one ticket, so that all of them order the same waiters
+/// alike.
+pub(super) async fn enqueue(
+    quorum: &QuorumStore,
+    entry: Entry,
+    answer_by: Moment,
+) -> Result<Entered, Fault> {
+    let Entry { owner, term, ticket } = entry;
+    let ticket = if ticket == 0 { quorum.proposals.next(&quorum.nodes) } else { ticket };
+    owner.sending(Clock::Boottime.now(), term.stored_for(), ALL);
+    owner.leaves_a_trace();
+    quorum.split_votes.asking(&owner, ticket);
+    let parts = owner.parts(quorum.nodes.len());
+    let mut request = quorum.ask(quorum.up().map(|(at, node)| {
+        let entry = Entry { owner: parts[at].owner.clone(), term, ticket };
+        let enter = node.store.clone().enter(entry, answer_by);
+        (at, node.ask(answer_by, || enter))
+    }));
+    let (mut tally, mut missing) = (Tally::default(), FailedNodes::default());
+    let ballot = |at: usize, answer| match answer {
+        Ok(NodeReply { answer, counts }) => {
+            let steady = parts[at].is_steady();
+            Ok(tally.entered(answer, Answered { counts, steady }))
+        }
+        Err(fault) => {
+            missing.add(at, fault);
+            Ok(Ballot::Unknown)
+        }
+    };
+    let votes = quorum.count(&mut request, ballot).await?;
+    request.leave(&quorum.stragglers);
+    owner.answered(ALL);
+    match Stands::of(&votes, &tally) {
+        Stands::Won { sent, contended } => {
+            quorum.split_votes.settled(&owner);
+            let granted = GrantingNodes::by(&votes, term.ttl);
+            let fence = quorum.draw_fence(granted, &owner.lock, answer_by).await?;
+            Ok(Entered::Granted { fence, sent, contended })
+        }
+        Stands::Queued { remaining, rank, behind, added } => {
+            // A vote that comes after this count is offered as well: otherwise it would go unnoticed.
+            quorum.split_votes.counted(&owner, votes.standing());
+            Ok(Entered::Queued { ticket, remaining, rank, behind, added })
+        }
+        Stands::Unknown => {
+            quorum.split_votes.counted(&owner, [].into_iter());
+            Err(quorum.no_majority(missing))
         }
     }
 }

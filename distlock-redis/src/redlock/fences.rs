@@ -28,12 +28,12 @@ pub(super) struct Proposals {
 }
 
 /// The nodes that have granted a lock, and until when each of them keeps the lock at least.
-pub(super) struct Granted {
+pub(super) struct GrantingNodes {
     pub(super) by: Vec<usize>,
     pub(super) ends: Moment,
 }
 
-impl Granted {
+impl GrantingNodes {
     /// Made from these votes, for leases of `ttl`.
     pub(super) fn by(votes: &Votes, ttl: Duration) -> Self {
         Self { by: votes.granted().collect(), ends: votes.first_sent().after(ttl) }
@@ -52,7 +52,7 @@ impl Proposals {
 
     /// A number above all that were seen, and near the time: a token, or a ticket.
     pub(super) fn next(&self, nodes: &[Arc<Node>]) -> u64 {
-        let time = median(nodes.iter().map(|node| node.store.time()));
+        let time = median(nodes.iter().map(|node| node.time()));
         let above = |seen: u64| Some(proposal(seen, time));
         let before = self.seen.fetch_update(Ordering::AcqRel, Ordering::Acquire, above);
         proposal(before.unwrap_or_default(), time)
@@ -83,7 +83,7 @@ mod tests {
         for (node, sent) in [1_040, 1_000, 1_070].into_iter().enumerate() {
             votes.add(node, Ballot::Yes { sent: at(sent) });
         }
-        let granted = Granted::by(&votes, Duration::from_millis(100));
+        let granted = GrantingNodes::by(&votes, Duration::from_millis(100));
         let last = at(1_099);
         assert_eq!(granted.counted(last, Accepted::Yes, true), Ballot::Yes { sent: last });
         assert_eq!(granted.counted(last, Accepted::Yes, false), Ballot::Uncounted);

@@ -32,16 +32,16 @@ pub(crate) struct Identity {
 }
 
 impl RedisStore {
-    /// Asks the server for its identity, and gives it the id `id` unless it has one. Also returns the number of
+    /// CoveredTickets the server for its identity, and gives it the id `id` unless it has one. Also returns the number of
     /// the connection.
     pub(crate) async fn identity(
         &self,
         id: &str,
         answer_by: Moment,
     ) -> Result<(u64, Identity), Fault> {
-        let mut live = self.link()?.first(answer_by).await?;
+        let mut connection = self.node_link()?.first(answer_by).await?;
         if let Some(unused) = self.server.unused() {
-            Box::pin(first_contact::run(&self.server, &unused, &mut live, answer_by)).await?;
+            Box::pin(first_contact::run(&self.server, &unused, &mut connection, answer_by)).await?;
         }
         let own = self.quorum_key(":id");
         let mut pipeline = redis::pipe();
@@ -49,14 +49,14 @@ impl RedisStore {
         pipeline.cmd("SET").arg(&own).arg(id).arg("NX").cmd("GET").arg(&own);
         pipeline.cmd("GET").arg(self.quorum_key(""));
         pipeline.cmd("GET").arg(self.quorum_key(":watched"));
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         let [info, time, set, id, list, watched] = answers.as_slice() else {
-            return Err(live.unexpected_answer());
+            return Err(connection.live.unexpected_answer());
         };
         for answer in [info, set, id, list, watched] {
             if let Value::ServerError(error) = answer {
                 let error = RedisError::from(error.clone());
-                live.check_error(&error);
+                connection.live.check_error(&error);
                 let denied = std::ptr::eq(answer, info) && error.code() == Some("NOPERM");
                 return Err(match denied {
                     true => Fault::lasting(BackendKind::Refused, INFO_DENIED),
@@ -65,15 +65,18 @@ impl RedisStore {
             }
         }
         if let Some(micros) = micros(time) {
-            live.server_clock.set(micros);
+            connection.live.server_clock.set(micros);
         }
-        let info = text(info).ok_or_else(|| live.unexpected_answer())?;
+        let info = text(info).ok_or_else(|| connection.live.unexpected_answer())?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim);
         let (Some(run_id), Some(id)) = (run_id, text(id)) else {
-            return Err(live.unexpected_answer());
+            return Err(connection.live.unexpected_answer());
         };
         let run_id = run_id.to_owned();
-        Ok((live.number, Identity { run_id, id, list: text(list), watched: text(watched) }))
+        Ok((
+            connection.live.number,
+            Identity { run_id, id, list: text(list), watched: text(watched) },
+        ))
     }
 
     /// Writes the list of servers, if the list that was read is still there. Returns the list that is there
@@ -84,15 +87,15 @@ impl RedisStore {
         list: &str,
         answer_by: Moment,
     ) -> Result<Option<String>, Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
+        let mut connection = self.node_link()?.connection(answer_by).await?;
         let mut pipeline = redis::pipe();
         pipeline.cmd("EVAL").arg(ENLIST).arg(1).arg(self.quorum_key(""));
         pipeline.arg(before.unwrap_or_default()).arg(list);
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         match answers.first() {
             Some(Value::ServerError(error)) => Err(fault(&RedisError::from(error.clone()))),
             Some(there) => Ok(text(there)),
-            None => Err(live.unexpected_answer()),
+            None => Err(connection.live.unexpected_answer()),
         }
     }
 
@@ -102,19 +105,19 @@ impl RedisStore {
         ours: Option<&str>,
         answer_by: Moment,
     ) -> Result<Option<String>, Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
+        let mut connection = self.node_link()?.connection(answer_by).await?;
         let (key, mut pipeline) = (self.quorum_key(":watched"), redis::pipe());
         if let Some(ours) = ours {
             pipeline.cmd("SET").arg(&key).arg(ours);
         }
         pipeline.cmd("GET").arg(&key);
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         Ok(answers.last().and_then(text))
     }
 
     /// Resolves when a connection opens, and when none is open any more.
     pub(crate) async fn is_up(&self, wanted: bool) {
-        let Ok(link) = self.link() else { return std::future::pending().await };
+        let Some(link) = &self.link else { return std::future::pending().await };
         match wanted {
             true => link.is_up().await,
             false => link.is_down().await,
@@ -122,7 +125,7 @@ impl RedisStore {
     }
 
     fn quorum_key(&self, rest: &str) -> String {
-        [self.server.record.prefix(), "quorum", rest].concat()
+        [&*self.server.record.prefix, "quorum", rest].concat()
     }
 }
 

@@ -38,7 +38,7 @@ const NOT_READABLE: &str = "the key `<prefix>:quorum` has a value that no proces
 
 /// The servers of a quorum, as each of them keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct List {
+struct ServerList {
     /// Increases whenever a server takes the seat of another one.
     version: u64,
     seats: Vec<Seat>,
@@ -52,7 +52,7 @@ struct Seat {
     addr: String,
 }
 
-impl List {
+impl ServerList {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ').skip(1);
         let version = words.next()?.parse().ok()?;
@@ -109,7 +109,7 @@ fn size(nodes: usize) -> String {
 pub(super) struct Members {
     addrs: Box<[String]>,
     guard: Duration,
-    state: Mutex<State>,
+    state: Mutex<MembersState>,
     /// Changes with the list that counts.
     number: AtomicU64,
     /// Changes when something was found or written.
@@ -117,25 +117,25 @@ pub(super) struct Members {
 }
 
 #[derive(Debug)]
-struct State {
-    found: Vec<Option<Found>>,
+struct MembersState {
+    found: Vec<Option<FoundServer>>,
     /// The last id of a member at each place.
     had: Vec<Option<String>>,
     /// Since when a server that had the list no longer has it.
     deleted: Vec<Option<Moment>>,
     /// A list that should replace another one, or none.
-    next: Option<(Option<List>, List)>,
+    next: Option<(Option<ServerList>, ServerList)>,
     /// The list that counts.
-    list: Option<List>,
+    list: Option<ServerList>,
 }
 
 #[derive(Debug)]
-struct Found {
+struct FoundServer {
     run_id: String,
     id: String,
     /// The list, as the server's text.
     text: Option<String>,
-    list: Option<List>,
+    list: Option<ServerList>,
     /// The list was deleted, and other processes may be about to write another one.
     is_held_back: bool,
     /// When this was found first, and when it was read last.
@@ -145,7 +145,7 @@ struct Found {
 
 /// The next step for a server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Seated {
+pub(super) enum SeatStep {
     /// The server counts as long as the list has this number.
     Member(u64),
     /// The server must be given this list in place of its own.
@@ -162,7 +162,7 @@ impl Members {
             guard,
             // Addresses are words of a text.
             addrs: addrs.into_iter().map(|addr| addr.replace(' ', "%20")).collect(),
-            state: Mutex::new(State { found, had, deleted, next: None, list: None }),
+            state: Mutex::new(MembersState { found, had, deleted, next: None, list: None }),
             number: AtomicU64::new(0),
             changed: Notify::new(),
         }
@@ -195,10 +195,11 @@ impl Members {
         let is_held_back = since.is_some_and(|since| now < since.after(self.guard * HELD_BACK));
         let Identity { run_id, id, list: text, .. } = server;
         let (run_id, id, text) = (run_id.clone(), id.clone(), text.clone());
-        let is_same = |one: &Found| one.run_id == run_id && one.id == id && one.text == text;
+        let is_same = |one: &FoundServer| one.run_id == run_id && one.id == id && one.text == text;
         let since = before.filter(is_same).map_or(now, |one| one.since);
         let read = now;
-        state.found[place] = Some(Found { run_id, id, text, list, is_held_back, since, read });
+        state.found[place] =
+            Some(FoundServer { run_id, id, text, list, is_held_back, since, read });
         drop(state);
         self.changed.notify_waiters();
         Ok(())
@@ -229,12 +230,12 @@ impl Members {
 
     /// Returns the next step for the server at a place. `patient`: before a first list is made, wait for
     /// servers that were not found yet.
-    pub(super) fn seated(&self, place: usize, patient: bool) -> Result<Seated, Fault> {
+    pub(super) fn seated(&self, place: usize, patient: bool) -> Result<SeatStep, Fault> {
         let mut state = self.state();
         let mut seated = state.seated(place, &self.addrs, patient);
         // The answer may have changed the list that most servers keep.
         if seated.is_err() && state.is_behind(place) {
-            seated = Ok(Seated::Wait);
+            seated = Ok(SeatStep::Wait);
         }
         let list = state.target();
         if list != state.list {
@@ -242,21 +243,21 @@ impl Members {
             self.number.fetch_add(1, Ordering::AcqRel);
         }
         Ok(match seated? {
-            Seated::Member(_) => Seated::Member(self.number()),
+            SeatStep::Member(_) => SeatStep::Member(self.number()),
             other => other,
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MembersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MembersState {
     /// Returns the list that most of its servers keep; of several, the latest.
-    fn kept(&self) -> Option<&List> {
-        let kept = || self.found.iter().flatten().filter_map(Found::own);
-        let by = |list: &&List| {
+    fn kept(&self) -> Option<&ServerList> {
+        let kept = || self.found.iter().flatten().filter_map(FoundServer::own);
+        let by = |list: &&ServerList| {
             (kept().filter(|other| other.is(list)).count(), list.version, list.ids().concat())
         };
         kept().max_by_key(by)
@@ -269,7 +270,7 @@ impl State {
     }
 
     /// Returns the list that all servers should keep.
-    fn target(&self) -> Option<List> {
+    fn target(&self) -> Option<ServerList> {
         let kept = self.kept();
         match &self.next {
             Some((before, next)) if same(before.as_ref(), kept) => Some(next.clone()),
@@ -277,9 +278,9 @@ impl State {
         }
     }
 
-    fn seated(&mut self, place: usize, addrs: &[String], patient: bool) -> Result<Seated, Fault> {
+    fn seated(&mut self, place: usize, addrs: &[String], patient: bool) -> Result<SeatStep, Fault> {
         let Some(list) = self.target() else { return self.first_list(place, addrs, patient) };
-        let is_rival = |one: &Found| {
+        let is_rival = |one: &FoundServer| {
             let Some(own) = one.own().filter(|_| list.has(&one.id)) else { return false };
             let related = own.version > 1 && own.shares(&list) >= majority(addrs.len());
             own.version >= list.version && !own.is(&list) && !own.fits(&list) && !related
@@ -288,29 +289,29 @@ impl State {
             // Neither counts, because each of the two lists may have a majority.
             return Err(refused(AT_ODDS));
         }
-        let Some(found) = &self.found[place] else { return Ok(Seated::Wait) };
+        let Some(found) = &self.found[place] else { return Ok(SeatStep::Wait) };
         if !list.has(&found.id) {
             self.next = Some((self.kept().cloned(), self.with_seat(&list, place, addrs)?));
-            return Ok(Seated::Wait);
+            return Ok(SeatStep::Wait);
         }
         if found.list.as_ref().is_some_and(|own| own.is(&list)) {
             self.had[place] = Some(found.id.clone());
-            return Ok(Seated::Member(0));
+            return Ok(SeatStep::Member(0));
         }
         // A list other than the deleted one may be written at once.
         if found.is_held_back && self.list.as_ref().is_some_and(|known| known.is(&list)) {
-            return Ok(Seated::Wait);
+            return Ok(SeatStep::Wait);
         }
         let is_new = match &self.next {
             Some((Some(before), next)) => next.is(&list) && !before.has(&found.id),
             _ => false,
         };
-        let has_it = |one: &&Found| one.list.as_ref().is_some_and(|own| own.is(&list));
+        let has_it = |one: &&FoundServer| one.list.as_ref().is_some_and(|own| own.is(&list));
         let others = self.found.iter().flatten().filter(has_it).count();
         if is_new && others + 1 < majority(addrs.len()) {
-            return Ok(Seated::Wait);
+            return Ok(SeatStep::Wait);
         }
-        Ok(Seated::Write { before: found.text.clone(), list: list.text() })
+        Ok(SeatStep::Write { before: found.text.clone(), list: list.text() })
     }
 
     /// No server keeps a list, so the servers that were found make one.
@@ -319,29 +320,34 @@ impl State {
         place: usize,
         addrs: &[String],
         patient: bool,
-    ) -> Result<Seated, Fault> {
-        let Some(found) = &self.found[place] else { return Ok(Seated::Wait) };
+    ) -> Result<SeatStep, Fault> {
+        let Some(found) = &self.found[place] else { return Ok(SeatStep::Wait) };
         if found.list.is_some() {
             return Err(not_a_member(&addrs[place]));
         }
-        let is_free = |one: &&Found| one.list.is_none() && !one.is_held_back;
+        let is_free = |one: &&FoundServer| one.list.is_none() && !one.is_held_back;
         let free = self.found.iter().flatten().filter(is_free).count();
         if free < if patient { addrs.len() } else { majority(addrs.len()) } {
-            return Ok(Seated::Wait);
+            return Ok(SeatStep::Wait);
         }
-        let seat = |(one, addr): (&Option<Found>, &String)| Seat {
+        let seat = |(one, addr): (&Option<FoundServer>, &String)| Seat {
             id: one.as_ref().filter(is_free).map(|one| one.id.clone()),
             addr: addr.clone(),
         };
         let seats = self.found.iter().zip(addrs).map(seat).collect();
-        let list = List { version: 1, seats };
-        let write = Seated::Write { before: None, list: list.text() };
+        let list = ServerList { version: 1, seats };
+        let write = SeatStep::Write { before: None, list: list.text() };
         self.next = Some((None, list));
         Ok(write)
     }
 
     /// Returns the next list, in which the server at a place has the seat that it had before it lost its data.
-    fn with_seat(&self, list: &List, place: usize, addrs: &[String]) -> Result<List, Fault> {
+    fn with_seat(
+        &self,
+        list: &ServerList,
+        place: usize,
+        addrs: &[String],
+    ) -> Result<ServerList, Fault> {
         let refused = || not_a_member(&addrs[place]);
         let found = self.found[place].as_ref().ok_or_else(refused)?;
         let is_elsewhere = |id: &str| self.found.iter().flatten().any(|other| other.id == id);
@@ -356,20 +362,20 @@ impl State {
             is_left && is_clean && (had || seat.addr == addrs[place])
         };
         let seat = list.seats.iter().position(is_its).ok_or_else(refused)?;
-        let mut next = List { version: list.version + 1, seats: list.seats.clone() };
+        let mut next = ServerList { version: list.version + 1, seats: list.seats.clone() };
         next.seats[seat].id = Some(found.id.clone());
         Ok(next)
     }
 }
 
-impl Found {
+impl FoundServer {
     /// Returns the server's list, if the server is in it.
-    fn own(&self) -> Option<&List> {
+    fn own(&self) -> Option<&ServerList> {
         self.list.as_ref().filter(|list| list.has(&self.id))
     }
 }
 
-fn same(one: Option<&List>, other: Option<&List>) -> bool {
+fn same(one: Option<&ServerList>, other: Option<&ServerList>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => one.is(other),
         (None, None) => true,
@@ -378,13 +384,15 @@ fn same(one: Option<&List>, other: Option<&List>) -> bool {
 }
 
 /// Reads a list from a server's text.
-fn read(text: &str, nodes: usize) -> Result<List, Fault> {
+fn read(text: &str, nodes: usize) -> Result<ServerList, Fault> {
     let there = text.split(' ').next().unwrap_or_default();
     let here = size(nodes);
     if there != here {
         return Err(refused(&other_size(there, &here)));
     }
-    List::parse(text).filter(|list| list.seats.len() == nodes).ok_or_else(|| refused(NOT_READABLE))
+    ServerList::parse(text)
+        .filter(|list| list.seats.len() == nodes)
+        .ok_or_else(|| refused(NOT_READABLE))
 }
 
 fn refused(why: &str) -> Fault {

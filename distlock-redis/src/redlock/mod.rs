@@ -9,9 +9,9 @@
 //! counts their answers.
 //!
 //! - `node`: one of them; `members`: whether it belongs to the quorum; `guard`: since when its answers count
-//! - `round`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
+//! - `request`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
 //! - `fences`: fencing tokens and tickets; `missing`: errors that name the servers that did not answer
-//! - `minorities`: waiters that have some nodes, and none a majority
+//! - `split_votes`: waiters that have some nodes, and none a majority
 //! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
 //!   change nothing; `console`: what tools ask
 

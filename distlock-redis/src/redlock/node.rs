@@ -14,7 +14,7 @@ use distlock_core::store::{BackendKind, Fault, Op, Store};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use super::members::{Members, Seated};
+use super::members::{Members, SeatStep};
 use crate::RedisStore;
 use crate::redlock::identity::Identity;
 
@@ -31,7 +31,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The state that all nodes of a quorum share.
-pub(super) struct Common {
+pub(super) struct QuorumContext {
     pub(super) members: Members,
     pub(super) guard: Duration,
     pub(super) handle: Handle,
@@ -45,24 +45,24 @@ pub(super) struct Node {
     pub(super) store: Arc<RedisStore>,
     /// `host:port`, or a path.
     pub(super) addr: String,
-    common: Arc<Common>,
+    common: Arc<QuorumContext>,
     place: usize,
-    state: Mutex<State>,
+    state: Mutex<NodeState>,
     /// The node's list is being read again.
     is_read: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct NodeState {
     restarts: RestartGuard,
-    known: Option<Known>,
+    known: Option<Identified>,
     /// The run that a task is watching.
     watched: Option<String>,
 }
 
 /// The server has identified itself.
 #[derive(Clone, Copy)]
-struct Known {
+struct Identified {
     connection: u64,
     /// The number of the quorum's list by which the node is a member.
     list: u64,
@@ -71,7 +71,7 @@ struct Known {
 }
 
 /// An answer, and whether it counts as a vote.
-pub(super) struct Voted<T> {
+pub(super) struct NodeReply<T> {
     pub(super) answer: T,
     pub(super) counts: bool,
 }
@@ -82,7 +82,7 @@ impl Node {
         place: usize,
         store: Arc<RedisStore>,
         addr: String,
-        common: &Arc<Common>,
+        common: &Arc<QuorumContext>,
     ) -> Self {
         let (state, is_read) = Default::default();
         Self { store, addr, common: common.clone(), place, state, is_read }
@@ -90,7 +90,17 @@ impl Node {
 
     /// It is not waited for.
     pub(super) fn is_down(&self) -> bool {
-        self.store.outage().is_some()
+        self.store.link.as_ref().is_some_and(|link| link.outage().is_some())
+    }
+
+    /// The number of the connection that commands go over; `None` while there is none.
+    fn connection(&self) -> Option<u64> {
+        self.store.link.as_ref()?.number()
+    }
+
+    /// The server's time in µs, as far as it is known from its answers; else 0.
+    pub(super) fn time(&self) -> u64 {
+        self.store.link.as_ref().map_or(0, |link| link.server_time())
     }
 
     /// Makes the node identify itself on every connection, so that a restart is noticed while no call needs it.
@@ -110,14 +120,14 @@ impl Node {
         });
     }
 
-    /// Asks the node something by `op`, over a connection on which it has identified itself.
+    /// CoveredTickets the node something by `op`, over a connection on which it has identified itself.
     ///
     /// What is rare is on the heap, and `op` begins where it stays: this is made for every node and every lock.
     pub(super) fn ask<T, F>(
         self: &Arc<Self>,
         answer_by: Moment,
         op: impl FnOnce() -> F + Send + 'static,
-    ) -> Op<Voted<T>>
+    ) -> Op<NodeReply<T>>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -131,18 +141,18 @@ impl Node {
             let sent = Clock::Boottime.now();
             let answer = op().await?;
             // Over another connection it may be another server, or the same one after a restart.
-            if node.store.connection() != Some(connection) {
+            if node.connection() != Some(connection) {
                 return Err(Fault::passing(BackendKind::Unreachable, MOVED));
             }
             let counts = node.state().restarts.counts(sent);
-            Ok(Voted { answer, counts })
+            Ok(NodeReply { answer, counts })
         })
     }
 
     /// Returns the connection, if the node has identified itself on it and its list was read a short time ago.
     fn is_known(self: &Arc<Self>) -> Option<u64> {
-        let Known { connection, list, asked } = self.state().known?;
-        let is_current = self.store.connection() == Some(connection);
+        let Identified { connection, list, asked } = self.state().known?;
+        let is_current = self.connection() == Some(connection);
         if !is_current || list != self.common.members.number() {
             return None;
         }
@@ -180,7 +190,7 @@ impl Node {
             self.store.identity(&Uuid::new_v4().simple().to_string(), answer_by).await?;
         self.common.members.found(self.place, &server, Clock::Boottime.now())?;
         let list = self.seat(asked, answer_by).await?;
-        if self.store.connection() != Some(connection) {
+        if self.connection() != Some(connection) {
             return Err(Fault::passing(BackendKind::Unreachable, MOVED));
         }
         let run = run_of(&server);
@@ -189,7 +199,7 @@ impl Node {
         {
             let mut state = self.state();
             state.restarts.greeted(&run, is_watched, guard, Clock::Boottime.now());
-            state.known = Some(Known { connection, list, asked });
+            state.known = Some(Identified { connection, list, asked });
         }
         if !is_watched && !guard.is_zero() {
             self.watch(run);
@@ -197,7 +207,7 @@ impl Node {
         Ok(connection)
     }
 
-    /// Waits until the node is a member of the quorum. Returns the number of the list.
+    /// ReplicaWaits until the node is a member of the quorum. Returns the number of the list.
     async fn seat(self: &Arc<Self>, asked: Moment, answer_by: Moment) -> Result<u64, Fault> {
         let members = &self.common.members;
         let patience = asked.after(PATIENCE.min(answer_by.since(asked) / 2));
@@ -208,16 +218,16 @@ impl Node {
             changed.as_mut().enable();
             let now = Clock::Boottime.now();
             match members.seated(self.place, now < patience)? {
-                Seated::Member(number) => return Ok(number),
-                Seated::Write { before, list } => {
+                SeatStep::Member(number) => return Ok(number),
+                SeatStep::Write { before, list } => {
                     let there = self.store.enlist(before.as_deref(), &list, answer_by).await?;
                     members.stored(self.place, there, Clock::Boottime.now())?;
                     continue;
                 }
-                Seated::Wait if now >= answer_by => {
+                SeatStep::Wait if now >= answer_by => {
                     return Err(Fault::passing(BackendKind::Other, NOT_SEATED));
                 }
-                Seated::Wait => {}
+                SeatStep::Wait => {}
             }
             self.call_others();
             let wake =
@@ -232,7 +242,7 @@ impl Node {
     fn call_others(&self) {
         let all = self.common.all.get().into_iter().flatten();
         let others = all.filter_map(Weak::upgrade).filter(|other| other.place != self.place);
-        let others = others.filter(|other| other.store.connection().is_some());
+        let others = others.filter(|other| other.connection().is_some());
         others.for_each(|other| other.read_again());
     }
 
@@ -302,7 +312,7 @@ impl Node {
         self.state().restarts.wait(Clock::Boottime.now())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -323,7 +333,7 @@ mod tests {
     use redis::IntoConnectionInfo as _;
 
     use super::*;
-    use crate::{Place, RedisConfig};
+    use crate::{RedisConfig, RedisServers};
 
     /// Nothing is reported.
     #[derive(Debug)]
@@ -358,16 +368,16 @@ mod tests {
     }
 
     /// A redis-server that ends with the test.
-    struct Server(Child, SocketAddr);
+    struct TestServer(Child, SocketAddr);
 
-    impl Drop for Server {
+    impl Drop for TestServer {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
 
-    impl Server {
+    impl TestServer {
         fn start() -> Self {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
             let addr = free.local_addr().expect("an address");
@@ -389,7 +399,7 @@ mod tests {
             let info = self.1.to_string();
             let info = format!("redis://{info}").into_connection_info().expect("a URL");
             let config = RedisConfig {
-                place: Place::At(info),
+                servers: RedisServers::Single(info),
                 tls: None,
                 replicas: None,
                 command_timeout: Duration::from_secs(10),
@@ -400,7 +410,7 @@ mod tests {
                 prefix: String::new(),
                 events: Arc::new(Unobserved),
             };
-            let common = Common {
+            let common = QuorumContext {
                 members: Members::at(vec![self.1.to_string()], Duration::ZERO),
                 guard: Duration::ZERO,
                 handle: handle.clone(),
@@ -417,17 +427,17 @@ mod tests {
     /// Fault: FC8.
     #[tokio::test(flavor = "multi_thread")]
     async fn an_answer_over_another_connection_than_it_identified_itself_on_does_not_count() {
-        let server = Server::start();
+        let server = TestServer::start();
         let node = server.node();
         let answer_by = Clock::Boottime.now().after(Duration::from_secs(60));
         let (asked, addr) = (node.clone(), server.1);
         let stays = node.ask(answer_by, || async { Ok(()) }).await;
         assert!(stays.is_ok_and(|voted| voted.counts));
         let moved = node.ask(answer_by, move || async move {
-            let first = asked.store.connection();
+            let first = asked.connection();
             let mut killer = TcpStream::connect(addr).expect("connect");
             killer.write_all(b"CLIENT KILL TYPE normal\r\n").expect("kill");
-            while [None, first].contains(&asked.store.connection()) {
+            while [None, first].contains(&asked.connection()) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Ok(())

@@ -12,7 +12,7 @@ use distlock_core::store::{
     BackendKind, Fault, Held, Holder, Letter, Op, ProcessDirectory as _, Records, Store,
 };
 
-use super::quorum::{Missing, QuorumStore};
+use super::quorum::{FailedNodes, QuorumStore};
 
 /// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
 /// not waited for here either.
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Has every node identify itself. A mistake in the list shows here.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
-    let mut round = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
+    let mut request = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
         let node = node.clone();
         let known: Op<()> = Box::pin(async move {
             node.store.clone().ready(answer_by).await?;
@@ -31,10 +31,10 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
         });
         (at, known)
     }));
-    let (mut well, mut missing) = (0, Missing::default());
+    let (mut well, mut missing) = (0, FailedNodes::default());
     let mut over = answer_by;
     while let Some(Some((at, answer))) =
-        until(round.next(), Alarm::at(&quorum.alarms, Clock::Boottime, over)).await
+        until(request.next(), Alarm::at(&quorum.alarms, Clock::Boottime, over)).await
     {
         match answer {
             Ok(()) => {
@@ -51,8 +51,8 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
             Err(fault) => missing.add(at, fault),
         }
     }
-    round.unanswered().for_each(|at| missing.add(at, Fault::timed_out()));
-    round.leave(&quorum.late);
+    request.unanswered().for_each(|at| missing.add(at, Fault::timed_out()));
+    request.leave(&quorum.stragglers);
     if well < quorum.majority() {
         return Err(quorum.no_majority(missing));
     }

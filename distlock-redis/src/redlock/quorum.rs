@@ -12,22 +12,22 @@ use distlock_core::redlock::{Ballot, Verdict, Votes, majority};
 use distlock_core::store::{BackendKind, Fault, Op, Store, StoreEvents};
 use tokio::runtime::Handle;
 
-use super::fences::{Granted, Proposals, TRIES};
+use super::fences::{GrantingNodes, Proposals, TRIES};
 use super::members::Members;
-use super::node::{Common, Node, Voted};
-use super::request::{GRACE, Round};
-use super::split_votes::Minorities;
-use super::stragglers::LateAnswers;
+use super::node::{Node, NodeReply, QuorumContext};
+use super::request::{GRACE, QuorumRequest};
+use super::split_votes::SplitVotes;
+use super::stragglers::Stragglers;
 use crate::{RedisConfig, RedisStore};
 
 /// Locks on several independent servers.
 pub struct QuorumStore {
     pub(super) nodes: Arc<[Arc<Node>]>,
     pub(super) proposals: Proposals,
-    pub(super) minorities: Arc<Minorities>,
+    pub(super) split_votes: Arc<SplitVotes>,
     pub(super) handle: Handle,
     pub(super) alarms: Arc<Alarms>,
-    pub(super) late: Arc<LateAnswers>,
+    pub(super) stragglers: Arc<Stragglers>,
     pub(super) command_timeout: Duration,
     /// Of the manager that uses this store.
     pub(super) events: Arc<dyn StoreEvents>,
@@ -45,7 +45,7 @@ impl QuorumStore {
         let command_timeout = servers.iter().map(|server| server.command_timeout).max();
         let command_timeout = command_timeout.unwrap_or(GRACE);
         let addrs: Vec<_> = servers.iter().map(RedisConfig::address).collect();
-        let common = Arc::new(Common {
+        let common = Arc::new(QuorumContext {
             members: Members::at(addrs.clone(), guard),
             guard,
             handle: handle.clone(),
@@ -60,14 +60,14 @@ impl QuorumStore {
         let nodes: Arc<[_]> = servers.into_iter().zip(addrs).enumerate().map(node).collect();
         let _ = common.all.set(nodes.iter().map(Arc::downgrade).collect());
         nodes.iter().for_each(Node::attend);
-        let minorities = Minorities::new(nodes.clone(), handle.clone(), command_timeout);
+        let split_votes = SplitVotes::new(nodes.clone(), handle.clone(), command_timeout);
         Self {
             nodes,
             proposals: Proposals::new(),
-            minorities,
+            split_votes,
             handle: handle.clone(),
             alarms: alarms.clone(),
-            late: LateAnswers::new(handle, alarms),
+            stragglers: Stragglers::new(handle, alarms),
             command_timeout,
             events,
         }
@@ -82,47 +82,47 @@ impl QuorumStore {
         self.nodes.iter().enumerate().filter(|(_, node)| !node.is_down())
     }
 
-    /// Asks these nodes.
+    /// CoveredTickets these nodes.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         asked: impl Iterator<Item = (usize, Op<T>)>,
-    ) -> Round<'_, T> {
-        self.late.look();
-        Round::new(asked, &self.alarms)
+    ) -> QuorumRequest<'_, T> {
+        self.stragglers.look();
+        QuorumRequest::new(asked, &self.alarms)
     }
 
     /// Counts what the nodes say until they have decided, or until a majority has answered without a
     /// decision and the others take their time.
     pub(super) async fn count<T: Send + 'static>(
         &self,
-        round: &mut Round<'_, T>,
+        request: &mut QuorumRequest<'_, T>,
         mut ballot: impl FnMut(usize, Result<T, Fault>) -> Result<Ballot, Fault>,
     ) -> Result<Votes, Fault> {
-        let mut votes = Votes::of(self.nodes.len(), round.unanswered());
+        let mut votes = Votes::of(self.nodes.len(), request.unanswered());
         while votes.verdict() == Verdict::Open {
-            let Some((node, answer)) = round.next_unless(votes.has_quorum()).await else { break };
+            let Some((node, answer)) = request.next_unless(votes.has_quorum()).await else { break };
             votes.add(node, ballot(node, answer)?);
         }
         Ok(votes)
     }
 
-    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that
+    /// CoveredTickets every node something that is no vote, and has the answers of a majority at least, and of all that
     /// take no longer.
     pub(super) async fn answers<T: Send + 'static>(
         &self,
         ask: impl Fn(Arc<RedisStore>) -> Op<T>,
     ) -> Result<Vec<T>, Fault> {
-        let mut round = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
-        let mut missing = Missing::default();
+        let mut request = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
+        let mut missing = FailedNodes::default();
         let mut answers = Vec::with_capacity(self.nodes.len());
         // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
-        while let Some((at, answer)) = round.next_unless(answers.len() >= self.majority()).await {
+        while let Some((at, answer)) = request.next_unless(answers.len() >= self.majority()).await {
             match answer {
                 Ok(answer) => answers.push(answer),
                 Err(fault) => missing.add(at, fault),
             }
         }
-        round.leave(&self.late);
+        request.leave(&self.stragglers);
         match answers.len() >= self.majority() {
             true => Ok(answers),
             false => Err(self.no_majority(missing)),
@@ -134,7 +134,7 @@ impl QuorumStore {
     /// what it has granted has ended: an acceptance that comes later does not count.
     pub(super) async fn draw_fence(
         &self,
-        granted: Granted,
+        granted: GrantingNodes,
         lock: &Arc<LockName>,
         answer_by: Moment,
     ) -> Result<u64, Fault> {
@@ -142,15 +142,15 @@ impl QuorumStore {
         let answer_by = answer_by.min(granted.ends);
         for _ in 0..TRIES {
             let proposal = self.proposals.next(nodes);
-            let mut round = self.ask(granted.by.iter().map(|node| {
+            let mut request = self.ask(granted.by.iter().map(|node| {
                 let (store, lock) = (nodes[*node].store.clone(), lock.clone());
                 let propose =
                     move || async move { store.propose(&lock, proposal, answer_by).await };
                 (*node, nodes[*node].ask(answer_by, propose))
             }));
-            let mut missing = Missing::default();
-            let accepts = |at, answer: Result<Voted<Accepted>, Fault>| match answer {
-                Ok(Voted { answer, counts }) => {
+            let mut missing = FailedNodes::default();
+            let accepts = |at, answer: Result<NodeReply<Accepted>, Fault>| match answer {
+                Ok(NodeReply { answer, counts }) => {
                     if let Accepted::Above(other) = answer {
                         self.proposals.saw(other)?;
                     }
@@ -161,8 +161,8 @@ impl QuorumStore {
                     Ok(Ballot::Unknown)
                 }
             };
-            let votes = self.count(&mut round, accepts).await?;
-            round.leave(&self.late);
+            let votes = self.count(&mut request, accepts).await?;
+            request.leave(&self.stragglers);
             match Drawn::of(&votes) {
                 Drawn::Accepted => return Ok(proposal),
                 Drawn::Beaten => {}
@@ -172,8 +172,15 @@ impl QuorumStore {
         Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
     }
 
+    /// How long it takes until a majority counts again; `None` if nodes do not count for other reasons.
+    pub(super) fn starting(&self) -> Option<Duration> {
+        let mut waits: Vec<_> = self.up().filter_map(|(_, node)| node.wait()).collect();
+        waits.sort_unstable();
+        waits.get(self.majority() - 1).copied().filter(|wait| !wait.is_zero())
+    }
+
     /// Too few servers have answered a question, or too few of those that answered count.
-    pub(super) fn no_majority(&self, Missing(failed): Missing) -> Fault {
+    pub(super) fn no_majority(&self, FailedNodes(failed): FailedNodes) -> Fault {
         // This error does not go away by itself.
         if let Some((place, fault)) = failed.iter().find(|(_, fault)| !fault.passing) {
             return fault.clone().and(&format!(" (that was {})", self.nodes[*place].addr));
@@ -201,9 +208,9 @@ impl QuorumStore {
 
 /// Servers that have not answered a question as they should.
 #[derive(Default)]
-pub(super) struct Missing(Vec<(usize, Fault)>);
+pub(super) struct FailedNodes(Vec<(usize, Fault)>);
 
-impl Missing {
+impl FailedNodes {
     pub(super) fn add(&mut self, place: usize, fault: Fault) {
         self.0.push((place, fault));
     }

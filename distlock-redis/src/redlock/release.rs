@@ -11,11 +11,11 @@ use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Store};
 
 use super::node::Node;
-use super::quorum::{Missing, QuorumStore};
-use super::request::Asked;
+use super::quorum::{FailedNodes, QuorumStore};
+use super::request::PendingReplies;
 
 /// One token that is given up, for as long as nodes have not confirmed it.
-struct Release {
+struct PendingRelease {
     nodes: Arc<[Arc<Node>]>,
     alarms: Arc<Alarms>,
     owner: Arc<Owner>,
@@ -24,100 +24,102 @@ struct Release {
     command_timeout: Duration,
 }
 
-impl QuorumStore {
-    /// Releases a token wherever something of it may be.
-    pub(super) async fn free(
-        &self,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-        answer_by: Moment,
-    ) -> Result<Freed, Fault> {
-        self.minorities.settled(&owner);
-        let parts = owner.parts(self.nodes.len());
-        // A token of which only the stores know more stands at every node.
-        let stray = parts.iter().all(|part| part.owner.is_unsent());
-        let is_asked = |at: usize| stray || parts[at].owner.may_be_stored();
-        let mut round = self.ask((0..self.nodes.len()).filter(|at| is_asked(*at)).map(|at| {
-            (at, self.nodes[at].store.clone().release(parts[at].owner.clone(), keep, answer_by))
-        }));
-        let needed = self.majority().min(round.unanswered().count());
-        let (mut freed, mut rest, mut missing) = (Freed::nothing(), Vec::new(), Missing::default());
-        let (mut answered, mut ours) = (0, 0);
-        while answered < needed {
-            match round.next().await {
-                Some((_, Ok(one))) => {
-                    answered += 1;
-                    ours += usize::from(one.was_ours);
-                    freed.settled &= one.settled;
-                    freed.awaited |= one.awaited;
-                    for token in one.next {
-                        if !freed.next.contains(&token) {
-                            freed.next.push(token);
-                        }
+/// Releases a token wherever something of it may be.
+pub(super) async fn release(
+    quorum: &QuorumStore,
+    owner: Arc<Owner>,
+    keep: Option<Duration>,
+    answer_by: Moment,
+) -> Result<Freed, Fault> {
+    quorum.split_votes.settled(&owner);
+    let parts = owner.parts(quorum.nodes.len());
+    // A token of which only the stores know more stands at every node.
+    let stray = parts.iter().all(|part| part.owner.is_unsent());
+    let is_asked = |at: usize| stray || parts[at].owner.may_be_stored();
+    let mut request = quorum.ask((0..quorum.nodes.len()).filter(|at| is_asked(*at)).map(|at| {
+        (at, quorum.nodes[at].store.clone().release(parts[at].owner.clone(), keep, answer_by))
+    }));
+    let needed = quorum.majority().min(request.unanswered().count());
+    let (mut freed, mut rest, mut missing) = (Freed::nothing(), Vec::new(), FailedNodes::default());
+    let (mut answered, mut ours) = (0, 0);
+    while answered < needed {
+        match request.next().await {
+            Some((_, Ok(one))) => {
+                answered += 1;
+                ours += usize::from(one.was_ours);
+                freed.settled &= one.settled;
+                freed.awaited |= one.awaited;
+                for token in one.next {
+                    if !freed.next.contains(&token) {
+                        freed.next.push(token);
                     }
                 }
-                Some((at, Err(fault))) => {
-                    rest.push(at);
-                    missing.add(at, fault);
-                }
-                None => break,
             }
-        }
-        if answered < needed {
-            // The caller repeats the whole of it.
-            return Err(self.no_majority(missing));
-        }
-        freed.was_ours = ours != 0 && ours + (self.nodes.len() - answered) >= self.majority();
-        self.see_to_the_rest(owner, keep, round.into_asked(), rest);
-        Ok(freed)
-    }
-
-    /// Releases a token at these nodes until they have answered.
-    pub(super) fn release_at(&self, owner: Arc<Owner>, nodes: Vec<usize>) {
-        if !nodes.is_empty() {
-            self.handle.spawn(self.to_release(owner, None).repeat(nodes));
-        }
-    }
-
-    fn to_release(&self, owner: Arc<Owner>, keep: Option<Duration>) -> Release {
-        Release {
-            nodes: self.nodes.clone(),
-            alarms: self.alarms.clone(),
-            kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
-            command_timeout: self.command_timeout,
-            owner,
-        }
-    }
-
-    /// Asks the nodes that have not answered, or not well, until they have.
-    fn see_to_the_rest(
-        &self,
-        owner: Arc<Owner>,
-        keep: Option<Duration>,
-        mut asked: Asked<Freed>,
-        mut rest: Vec<usize>,
-    ) {
-        if asked.is_empty() && rest.is_empty() {
-            return;
-        }
-        let release = self.to_release(owner, keep);
-        let failed = !rest.is_empty();
-        let rest = async move {
-            while let Some((at, answer)) = asked.next().await {
-                if !answer.is_ok_and(|one| one.settled) {
-                    rest.push(at);
-                }
+            Some((at, Err(fault))) => {
+                rest.push(at);
+                missing.add(at, fault);
             }
-            release.repeat(rest).await;
-        };
-        match failed {
-            true => drop(self.handle.spawn(rest)),
-            false => self.late.leave(rest),
+            None => break,
         }
+    }
+    if answered < needed {
+        // The caller repeats the whole of it.
+        return Err(quorum.no_majority(missing));
+    }
+    freed.was_ours = ours != 0 && ours + (quorum.nodes.len() - answered) >= quorum.majority();
+    release_rest(quorum, owner, keep, request.into_pending(), rest);
+    Ok(freed)
+}
+
+/// Releases a token at these nodes until they have answered.
+pub(super) fn release_at(quorum: &QuorumStore, owner: Arc<Owner>, nodes: Vec<usize>) {
+    if !nodes.is_empty() {
+        quorum.handle.spawn(pending_release(quorum, owner, None).repeat(nodes));
     }
 }
 
-impl Release {
+fn pending_release(
+    quorum: &QuorumStore,
+    owner: Arc<Owner>,
+    keep: Option<Duration>,
+) -> PendingRelease {
+    PendingRelease {
+        nodes: quorum.nodes.clone(),
+        alarms: quorum.alarms.clone(),
+        kept_until: keep.map(|keep| Clock::Boottime.now().after(keep)),
+        command_timeout: quorum.command_timeout,
+        owner,
+    }
+}
+
+/// CoveredTickets the nodes that have not answered, or not well, until they have.
+fn release_rest(
+    quorum: &QuorumStore,
+    owner: Arc<Owner>,
+    keep: Option<Duration>,
+    mut pending: PendingReplies<Freed>,
+    mut rest: Vec<usize>,
+) {
+    if pending.is_empty() && rest.is_empty() {
+        return;
+    }
+    let release = pending_release(quorum, owner, keep);
+    let failed = !rest.is_empty();
+    let rest = async move {
+        while let Some((at, answer)) = pending.next().await {
+            if !answer.is_ok_and(|one| one.settled) {
+                rest.push(at);
+            }
+        }
+        release.repeat(rest).await;
+    };
+    match failed {
+        true => drop(quorum.handle.spawn(rest)),
+        false => quorum.stragglers.leave(rest),
+    }
+}
+
+impl PendingRelease {
     async fn repeat(self, rest: Vec<usize>) {
         // How often a node has answered, and not for good: an acquire may still be on its way to it.
         let mut rest: Vec<_> = rest.into_iter().map(|at| (at, 0)).collect();

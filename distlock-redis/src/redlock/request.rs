@@ -12,70 +12,70 @@ use distlock_core::select::until;
 use distlock_core::store::{Fault, Op};
 use tokio::runtime::Handle;
 
-use super::stragglers::LateAnswers;
+use super::stragglers::Stragglers;
 
 /// How long the others are waited for once enough have answered.
 pub(super) const GRACE: Duration = Duration::from_millis(10);
 
 /// Answers as they come. Every node is asked at the first poll, in order, before any answer is looked at:
 /// what is polled later comes later at each of them.
-pub(super) struct Round<'a, T> {
-    asked: Asked<T>,
+pub(super) struct QuorumRequest<'a, T> {
+    pending: PendingReplies<T>,
     alarms: &'a Alarms,
     grace: Option<Alarm<'a>>,
 }
 
-/// The questions of a round that goes on by itself.
-pub(super) struct Asked<T> {
+/// The questions of a request that goes on by itself.
+pub(super) struct PendingReplies<T> {
     open: Vec<(usize, Op<T>)>,
     ready: VecDeque<(usize, Result<T, Fault>)>,
 }
 
-impl<'a, T: Send + 'static> Round<'a, T> {
+impl<'a, T: Send + 'static> QuorumRequest<'a, T> {
     pub(super) fn new(asked: impl Iterator<Item = (usize, Op<T>)>, alarms: &'a Alarms) -> Self {
-        let asked = Asked { open: asked.collect(), ready: VecDeque::new() };
-        Self { asked, alarms, grace: None }
+        let pending = PendingReplies { open: asked.collect(), ready: VecDeque::new() };
+        Self { pending, alarms, grace: None }
     }
 
     /// The next answer, and of which node; `None` when all are in.
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Fault>)> {
-        self.asked.next().await
+        self.pending.next().await
     }
 
     /// The same, but `None` as well when the others have had their time since `enough` was true first.
     pub(super) async fn next_unless(&mut self, enough: bool) -> Option<(usize, Result<T, Fault>)> {
-        let Self { asked, alarms, grace } = self;
+        let Self { pending, alarms, grace } = self;
         if enough && grace.is_none() {
             let over: Moment = Clock::Boottime.now().after(GRACE);
             *grace = Some(Alarm::at(alarms, Clock::Boottime, over));
         }
         match grace {
-            Some(grace) => until(asked.next(), grace).await?,
-            None => asked.next().await,
+            Some(grace) => until(pending.next(), grace).await?,
+            None => pending.next().await,
         }
     }
 
     /// The nodes that have not answered.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> + '_ {
-        let ready = self.asked.ready.iter().map(|(node, _)| *node);
-        self.asked.open.iter().map(|(node, _)| *node).chain(ready)
+        let ready = self.pending.ready.iter().map(|(node, _)| *node);
+        self.pending.open.iter().map(|(node, _)| *node).chain(ready)
     }
 
     /// What has not answered.
-    pub(super) fn into_asked(self) -> Asked<T> {
-        self.asked
+    pub(super) fn into_pending(self) -> PendingReplies<T> {
+        self.pending
     }
 
     /// What has not answered goes on by itself; no call waits for it.
-    pub(super) fn leave(self, late: &Arc<LateAnswers>) {
-        let mut asked = self.asked;
-        if !asked.open.is_empty() {
-            late.leave(async move { while asked.next().await.is_some() {} });
+    pub(super) fn leave(self, late: &Arc<Stragglers>) {
+        let mut pending = self.pending;
+        if !pending.open.is_empty() {
+            late.leave(async move { while pending.next().await.is_some() {} });
         }
     }
 }
 
-impl<T> Asked<T> {
+impl<T> PendingReplies<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.ready.is_empty()
     }

@@ -2,7 +2,7 @@
 //!
 //! Several waiters may each have some nodes, and none a majority. So a token that has too few offers its
 //! votes to an earlier one ([`RedisStore::offer`]): the earliest never steps back, all others do, and the
-//! earliest has a majority after one more round. Where a node learns of an earlier token only later, it
+//! earliest has a majority after one more request. Where a node learns of an earlier token only later, it
 //! notifies the one that it has voted for (R4), which then offers again.
 //!
 //! An offer is never under way together with a question whose votes count: a vote could be taken back
@@ -19,14 +19,14 @@ use tokio::runtime::Handle;
 use super::node::Node;
 use super::request::send;
 
-pub(super) struct Minorities {
+pub(super) struct SplitVotes {
     nodes: Arc<[Arc<Node>]>,
     handle: Handle,
     command_timeout: Duration,
-    waiting: Mutex<HashMap<String, Waiting>>,
+    waiting: Mutex<HashMap<String, SplitVote>>,
 }
 
-struct Waiting {
+struct SplitVote {
     owner: Arc<Owner>,
     ticket: u64,
     /// Its votes are being counted; then it offers them in any case.
@@ -34,13 +34,13 @@ struct Waiting {
 }
 
 /// What is about to be sent.
-struct Offered {
+struct Offer {
     owner: Arc<Owner>,
     ticket: u64,
     nodes: Vec<usize>,
 }
 
-impl Minorities {
+impl SplitVotes {
     pub(super) fn new(
         nodes: Arc<[Arc<Node>]>,
         handle: Handle,
@@ -51,7 +51,7 @@ impl Minorities {
 
     /// The votes of a token are asked for.
     pub(super) fn asking(&self, owner: &Arc<Owner>, ticket: u64) {
-        let waiting = Waiting { owner: owner.clone(), ticket, asking: true };
+        let waiting = SplitVote { owner: owner.clone(), ticket, asking: true };
         self.waiting().insert(owner.token.clone(), waiting);
     }
 
@@ -84,17 +84,17 @@ impl Minorities {
 
     /// Under the mutex: the token's votes may be asked for as soon as that is free, and those that come in
     /// before the offer is answered must not count.
-    fn returning(&self, token: &Waiting, nodes: impl Iterator<Item = usize>) -> Offered {
+    fn returning(&self, token: &SplitVote, nodes: impl Iterator<Item = usize>) -> Offer {
         let (owner, ticket) = (token.owner.clone(), token.ticket);
         let parts = owner.parts(self.nodes.len());
         let may_stand = |at: &usize| !parts[*at].owner.is_unsent() && !self.nodes[*at].is_down();
         let nodes: Vec<_> = nodes.filter(may_stand).collect();
         nodes.iter().for_each(|at| parts[*at].returning());
-        Offered { owner, ticket, nodes }
+        Offer { owner, ticket, nodes }
     }
 
     /// Sends the offers before this returns.
-    fn offer(&self, Offered { owner, ticket, nodes }: Offered) {
+    fn offer(&self, Offer { owner, ticket, nodes }: Offer) {
         let all = self.nodes.len();
         let answer_by = Clock::Boottime.now().after(self.command_timeout);
         for at in nodes {
@@ -109,7 +109,7 @@ impl Minorities {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, SplitVote>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

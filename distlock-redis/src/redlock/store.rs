@@ -14,8 +14,8 @@ use distlock_core::store::{
 };
 use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
-use super::queries;
 use super::quorum::QuorumStore;
+use super::{acquire, queries, release, renew};
 
 impl Store for QuorumStore {
     fn clock(&self) -> Clock {
@@ -43,13 +43,13 @@ impl Store for QuorumStore {
     fn listen(&self, process: &str, listener: Listener) {
         let listener: Arc<Listener> = Arc::new(listener);
         for node in self.nodes.iter() {
-            // Weak, because the minorities own the nodes, and a node owns its listener.
-            let (listener, minorities) = (listener.clone(), Arc::downgrade(&self.minorities));
+            // Weak, because the split_votes own the nodes, and a node owns its listener.
+            let (listener, split_votes) = (listener.clone(), Arc::downgrade(&self.split_votes));
             let both = move |notification: Notification<'_>| {
                 if let Notification::WaiterBehind(Message { token, .. }) = notification
-                    && let Some(minorities) = minorities.upgrade()
+                    && let Some(split_votes) = split_votes.upgrade()
                 {
-                    minorities.behind(token);
+                    split_votes.behind(token);
                 }
                 listener(notification);
             };
@@ -58,11 +58,11 @@ impl Store for QuorumStore {
     }
 
     fn try_acquire(&self, attempt: Attempt, answer_by: Moment) -> OpOn<'_, Answer> {
-        Box::pin(self.take(attempt, answer_by))
+        Box::pin(acquire::try_acquire(self, attempt, answer_by))
     }
 
     fn enter(self: Arc<Self>, entry: Entry, answer_by: Moment) -> Op<Entered> {
-        Box::pin(async move { self.stand(entry, answer_by).await })
+        Box::pin(async move { acquire::enqueue(&self, entry, answer_by).await })
     }
 
     fn release(
@@ -71,15 +71,15 @@ impl Store for QuorumStore {
         keep: Option<Duration>,
         answer_by: Moment,
     ) -> Op<Freed> {
-        Box::pin(async move { self.free(owner, keep, answer_by).await })
+        Box::pin(async move { release::release(&self, owner, keep, answer_by).await })
     }
 
     fn exchange(self: Arc<Self>, exchange: Exchange, answer_by: Moment) -> Op<Exchanged> {
-        Box::pin(async move { self.swap(exchange, answer_by).await })
+        Box::pin(async move { renew::exchange(&self, exchange, answer_by).await })
     }
 
     fn renew(self: Arc<Self>, renewals: Vec<Renewal>) -> Op<Renewed> {
-        Box::pin(async move { self.extend(renewals).await })
+        Box::pin(async move { renew::renew(&self, renewals).await })
     }
 
     fn status(&self) -> StoreStatus {

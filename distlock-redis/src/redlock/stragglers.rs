@@ -21,25 +21,25 @@ const WHILE: Duration = Duration::from_millis(10);
 /// At how many a call looks: more than it leaves itself, so that they do not gather.
 const AT_ONCE: usize = 3;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Straggler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What goes on with late answers.
-pub(super) struct LateAnswers {
+pub(super) struct Stragglers {
     handle: Handle,
     alarms: Arc<Alarms>,
-    state: Mutex<State>,
+    state: Mutex<StragglerQueue>,
 }
 
 #[derive(Default)]
-struct State {
+struct StragglerQueue {
     /// With the sweep before which each was left.
-    works: VecDeque<(u64, Work)>,
+    works: VecDeque<(u64, Straggler)>,
     sweeps: u64,
     /// Another sweep is on its way.
     is_swept: bool,
 }
 
-impl LateAnswers {
+impl Stragglers {
     pub(super) fn new(handle: &Handle, alarms: &Arc<Alarms>) -> Arc<Self> {
         let state = Mutex::default();
         Arc::new(Self { handle: handle.clone(), alarms: alarms.clone(), state })
@@ -47,7 +47,7 @@ impl LateAnswers {
 
     /// Has `work` go on by itself. It was polled before, or waits for nothing but what was.
     pub(super) fn leave(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let mut work: Work = Box::pin(work);
+        let mut work: Straggler = Box::pin(work);
         // The caller that it has woken so far is gone.
         if poll(&mut work).is_ready() {
             return;
@@ -101,12 +101,12 @@ impl LateAnswers {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StragglerQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// It wakes no task: it is looked at again.
-fn poll(work: &mut Work) -> Poll<()> {
+fn poll(work: &mut Straggler) -> Poll<()> {
     pin!(unconstrained(work)).poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -16,11 +16,10 @@ use distlock_core::store::{Answer, Attempt, Entry, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::commands::acquire::set;
-use crate::connection::connection::{Connection, Live, RedisOr, integer};
+use crate::connection::connection::{Connection, LiveConnection, RedisOr, integer};
 use crate::connection::error::{fault, unexpected};
 use crate::connection::link::Link;
-use crate::connection::reply_check::{echo, of_mark};
-use crate::routing::Layout;
+use crate::connection::reply_check::echo;
 use crate::script::Arg;
 use crate::store::RedisStore;
 
@@ -28,7 +27,7 @@ use crate::store::RedisStore;
 const LAST: &str = "last";
 /// What a node says to a try.
 #[derive(Debug)]
-pub(crate) struct Vote {
+pub(crate) struct NodeVote {
     pub(crate) sent: Moment,
     /// The lock is the token's at this node; else for how long it is another's.
     pub(crate) given: Result<(), Option<Duration>>,
@@ -36,22 +35,9 @@ pub(crate) struct Vote {
 }
 
 impl RedisStore {
-    /// The number of the connection that commands go over; `None` while there is none.
-    pub(crate) fn connection(&self) -> Option<u64> {
-        self.link().ok()?.number()
-    }
-
-    /// Everything that is asked of a node goes over one connection. No node of a quorum is a cluster.
-    pub(crate) fn link(&self) -> Result<&Arc<Link>, Fault> {
-        match &self.server.layout {
-            Layout::One(node) => Ok(node.any_link()),
-            Layout::Cluster(_) => Err(unexpected()),
-        }
-    }
-
-    /// The server's time in µs, as far as it is known from its answers; else 0.
-    pub(crate) fn time(&self) -> u64 {
-        self.link().map_or(0, |link| link.server_time())
+    /// Returns the link over which everything is sent to a node of a quorum. No node of a quorum is a cluster.
+    pub(crate) fn node_link(&self) -> Result<&Arc<Link>, Fault> {
+        self.link.as_ref().ok_or_else(unexpected)
     }
 
     /// Takes the lock if it is free and proposes a fencing token, in one write.
@@ -60,44 +46,47 @@ impl RedisStore {
         attempt: Attempt,
         proposal: u64,
         answer_by: Moment,
-    ) -> Result<Vote, Fault> {
+    ) -> Result<NodeVote, Fault> {
         let Attempt { owner, term, .. } = &attempt;
         if !owner.limit.is_alone() {
             return Box::pin(self.shared_vote(&attempt, proposal, answer_by)).await;
         }
-        let mut live = self.link()?.live(answer_by).await?;
+        let mut connection = self.node_link()?.connection(answer_by).await?;
         self.server.keep_subscribed(&owner.lock, term.stored_for());
-        let (sent, answers) = self.ask_for_vote(&attempt, proposal, &mut live, answer_by).await?;
+        let (sent, answers) =
+            self.ask_for_vote(&attempt, proposal, &mut connection, answer_by).await?;
         let [set, changed] = answers.as_slice() else {
-            return Err(live.unexpected_answer());
+            return Err(connection.live.unexpected_answer());
         };
         let given = match set {
             Value::Okay => {
-                owner.answered_yes(live.number);
+                owner.answered_yes(connection.live.number);
                 Ok(())
             }
             Value::Nil => {
-                owner.answered(live.number);
+                owner.answered(connection.live.number);
                 Err(())
             }
             Value::ServerError(error) => {
-                owner.answered(live.number);
+                owner.answered(connection.live.number);
                 let error = RedisError::from(error.clone());
-                live.check_error(&error);
+                connection.live.check_error(&error);
                 return Err(fault(&error));
             }
-            _ => return Err(live.unexpected_answer()),
+            _ => return Err(connection.live.unexpected_answer()),
         };
-        let accepted = match is_accepted(changed, &live)? {
+        let accepted = match is_accepted(changed, &connection.live)? {
             true => Accepted::Yes,
             // By how much is asked with the next proposal.
             false => Accepted::Above(0),
         };
         let given = match given {
-            Err(()) if attempt.look => Err(Box::pin(remaining(owner, &mut live, answer_by)).await?),
+            Err(()) if attempt.look => {
+                Err(Box::pin(remaining(owner, &mut connection, answer_by)).await?)
+            }
             given => given.map_err(|()| None),
         };
-        Ok(Vote { sent, given, accepted })
+        Ok(NodeVote { sent, given, accepted })
     }
 
     /// Returns when it was sent, and the answers to `SET` and `ZADD`.
@@ -105,7 +94,7 @@ impl RedisStore {
         &self,
         attempt: &Attempt,
         proposal: u64,
-        live: &mut Connection,
+        connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let Attempt { owner, term, .. } = attempt;
@@ -114,18 +103,18 @@ impl RedisStore {
         pipeline.add_command(self.zadd(&owner.lock, proposal));
         let sent = Clock::Boottime.now();
         // R3: says whose answers these are.
-        let is_marked = live.marks.next_of_votes(sent);
+        let is_marked = connection.live.marks.next_of_votes(sent);
         if is_marked {
             pipeline.add_command(echo(owner.mark()));
         }
         self.server.record.used(sent);
         // R7: nothing that could create the lock is sent behind its release.
-        if !owner.may_send(sent, term.stored_for(), live.number) {
+        if !owner.may_send(sent, term.stored_for(), connection.live.number) {
             return Err(Fault::given_up());
         }
-        let mut answers = live.pipeline(&pipeline, sent, answer_by).await?;
+        let mut answers = connection.pipeline(&pipeline, sent, answer_by).await?;
         if is_marked {
-            let own = of_mark((owner.mark(), sent), &answers, live)?.len();
+            let own = connection.live.replies_of((owner.mark(), sent), &answers)?.len();
             answers.truncate(own);
         }
         Ok((sent, answers))
@@ -137,9 +126,10 @@ impl RedisStore {
         attempt: &Attempt,
         proposal: u64,
         answer_by: Moment,
-    ) -> Result<Vote, Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
-        let shared = self.queue.try_share(&self.server, attempt, &mut live, answer_by).await?;
+    ) -> Result<NodeVote, Fault> {
+        let mut connection = self.node_link()?.connection(answer_by).await?;
+        let shared =
+            self.queue.try_share(&self.server, attempt, &mut connection, answer_by).await?;
         let (given, sent) = match shared {
             Answer::Granted { sent, .. } => (Ok(()), sent),
             Answer::Taken { remaining } => (Err(remaining), Clock::Boottime.now()),
@@ -148,7 +138,7 @@ impl RedisStore {
             Ok(()) => self.propose(&attempt.owner.lock, proposal, answer_by).await?,
             Err(_) => Accepted::Above(0),
         };
-        Ok(Vote { sent, given, accepted })
+        Ok(NodeVote { sent, given, accepted })
     }
 
     /// Proposes a fencing token. It counts for a lock only if it is sent after the lock was granted.
@@ -158,15 +148,15 @@ impl RedisStore {
         proposal: u64,
         answer_by: Moment,
     ) -> Result<Accepted, Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
+        let mut connection = self.node_link()?.connection(answer_by).await?;
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(self.zadd(lock, proposal));
         let key = fences_of(&self.server.fences.of(lock).key);
         pipeline.cmd("ZSCORE").arg(key).arg(LAST);
-        let answers = live.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
+        let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
         match answers.as_slice() {
-            [changed, score] => accepted(changed, score, &live),
-            _ => Err(live.unexpected_answer()),
+            [changed, score] => accepted(changed, score, &connection.live),
+            _ => Err(connection.live.unexpected_answer()),
         }
     }
 
@@ -185,15 +175,15 @@ impl RedisStore {
         ticket: u64,
         answer_by: Moment,
     ) -> Result<bool, Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
+        let mut connection = self.node_link()?.connection(answer_by).await?;
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let args = [Arg::Text(&owner.token), Arg::Number(ticket)];
-        match live.run(&self.queue.offer, &keys, &args, answer_by).await? {
+        match connection.run(&self.queue.offer, &keys, &args, answer_by).await? {
             Value::Array(answer) => match answer.first() {
                 Some(Value::Int(stepped)) => Ok(*stepped != 0),
-                _ => Err(live.unexpected_answer()),
+                _ => Err(connection.live.unexpected_answer()),
             },
-            _ => Err(live.unexpected_answer()),
+            _ => Err(connection.live.unexpected_answer()),
         }
     }
 
@@ -203,8 +193,8 @@ impl RedisStore {
         entry: Entry,
         answer_by: Moment,
     ) -> Result<(), Fault> {
-        let mut live = self.link()?.live(answer_by).await?;
-        self.queue.fill(&self.server, &entry, &mut live, answer_by).await
+        let mut connection = self.node_link()?.connection(answer_by).await?;
+        self.queue.fill(&self.server, &entry, &mut connection, answer_by).await
     }
 }
 
@@ -216,22 +206,22 @@ fn fences_of(counter: &str) -> String {
 /// For how long the lock is another's.
 async fn remaining(
     owner: &Owner,
-    live: &mut Connection,
+    connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Option<Duration>, Fault> {
     let mut pttl = Cmd::with_capacity(2, 64);
     pttl.arg("PTTL").arg(&**owner.lock.stored());
-    let left = live.command(&pttl, answer_by).await.map_err(RedisOr::into_fault)?;
+    let left = connection.command(&pttl, answer_by).await.map_err(RedisOr::into_fault)?;
     Ok(u64::try_from(integer(&left)?).ok().map(Duration::from_millis))
 }
 
 /// What `ZADD` says to a proposed fencing token.
-fn is_accepted(changed: &Value, live: &Live) -> Result<bool, Fault> {
+fn is_accepted(changed: &Value, live: &LiveConnection) -> Result<bool, Fault> {
     live.check_answer(changed);
     Ok(integer(changed)? != 0)
 }
 
-fn accepted(changed: &Value, score: &Value, live: &Live) -> Result<Accepted, Fault> {
+fn accepted(changed: &Value, score: &Value, live: &LiveConnection) -> Result<Accepted, Fault> {
     if is_accepted(changed, live)? {
         return Ok(Accepted::Yes);
     }

@@ -1,39 +1,40 @@
 //! Which sentinels are followed, each of them once, wherever it is found: what one says twice is one vote.
 
-use crate::sentinel::primary::{Place, Votes};
+use crate::addr::Addr;
+use crate::sentinel::primary::PrimaryVotes;
 
 /// What was heard, and from which sentinels.
-pub(crate) struct Heard {
-    pub(crate) votes: Votes,
+pub(crate) struct KnownSentinels {
+    pub(crate) votes: PrimaryVotes,
     /// The sentinels that are followed, and their own names once they have said them.
-    followed: Vec<(Place, Option<String>)>,
+    followed: Vec<(Addr, Option<String>)>,
     /// Other places of sentinels that are followed: a URL names hosts, and sentinels name each other by address.
-    aliases: Vec<Place>,
+    aliases: Vec<Addr>,
 }
 
-impl Heard {
-    pub(crate) fn new(votes: Votes) -> Self {
+impl KnownSentinels {
+    pub(crate) fn new(votes: PrimaryVotes) -> Self {
         Self { votes, followed: Vec::new(), aliases: Vec::new() }
     }
 
     /// Whether the sentinel at this place is to be followed from now on.
-    pub(crate) fn is_new(&mut self, place: &Place) -> bool {
-        let known = self.followed.iter().any(|(other, _)| other == place);
-        let is_new = !known && !self.aliases.contains(place);
+    pub(crate) fn is_new(&mut self, addr: &Addr) -> bool {
+        let known = self.followed.iter().any(|(other, _)| other == addr);
+        let is_new = !known && !self.aliases.contains(addr);
         if is_new {
-            self.followed.push((place.clone(), None));
+            self.followed.push((addr.clone(), None));
             self.votes.known(self.followed.len());
         }
         is_new
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
-        self.followed.iter().map(|(place, _)| place.clone()).collect()
+    pub(crate) fn addrs(&self) -> Vec<Addr> {
+        self.followed.iter().map(|(addr, _)| addr.clone()).collect()
     }
 
     /// Not followed any more.
-    pub(crate) fn leave(&mut self, place: &Place, name: &str) {
-        self.followed.retain(|(other, _)| other != place);
+    pub(crate) fn leave(&mut self, addr: &Addr, name: &str) {
+        self.followed.retain(|(other, _)| other != addr);
         self.votes.forget(name);
         self.votes.known(self.followed.len());
     }
@@ -44,17 +45,17 @@ impl Heard {
     }
 
     /// The sentinel at this place has this name; false if it is followed at another place already.
-    pub(crate) fn is_named(&mut self, place: &Place, before: &str, name: &str) -> bool {
+    pub(crate) fn is_named(&mut self, addr: &Addr, before: &str, name: &str) -> bool {
         let same = |other: &Option<String>| other.as_deref() == Some(name);
-        if self.followed.iter().any(|(other, named)| other != place && same(named)) {
-            self.leave(place, before);
-            self.aliases.push(place.clone());
+        if self.followed.iter().any(|(other, named)| other != addr && same(named)) {
+            self.leave(addr, before);
+            self.aliases.push(addr.clone());
             return false;
         }
         if before != name {
             self.votes.forget(before);
         }
-        let own = self.followed.iter_mut().find(|(other, _)| other == place);
+        let own = self.followed.iter_mut().find(|(other, _)| other == addr);
         if let Some((_, named)) = own {
             *named = Some(name.to_owned());
         }
@@ -63,8 +64,8 @@ impl Heard {
 }
 
 /// A sentinel at one place.
-pub(crate) struct Seat {
-    pub(crate) place: Place,
+pub(crate) struct FollowedSentinel {
+    pub(crate) addr: Addr,
     /// As it says itself, or else as its place.
     pub(crate) name: String,
     /// The URL names it.
@@ -74,35 +75,36 @@ pub(crate) struct Seat {
 
 #[cfg(test)]
 mod tests {
-    use super::Heard;
-    use crate::sentinel::primary::{Place, Verdict, Votes, Word};
+    use super::KnownSentinels;
+    use crate::addr::Addr;
+    use crate::sentinel::primary::{PrimaryVerdict, PrimaryVotes, SentinelReply};
 
-    fn place(host: &str) -> Place {
-        Place { host: host.to_owned(), port: 26379 }
+    fn addr(host: &str) -> Addr {
+        Addr { host: host.into(), port: 26379 }
     }
 
     /// The URL has names, and sentinels name each other by address.
     #[test]
     fn a_sentinel_with_several_places_has_one_vote() {
-        let mut heard = Heard::new(Votes::new("shop".to_owned(), 3));
+        let mut heard = KnownSentinels::new(PrimaryVotes::new("shop".to_owned(), 3));
         for host in ["one", "two", "three", "10.0.0.2", "10.0.0.3"] {
-            assert!(heard.is_new(&place(host)));
-            assert!(!heard.is_new(&place(host)));
+            assert!(heard.is_new(&addr(host)));
+            assert!(!heard.is_new(&addr(host)));
         }
         for (host, name, is_one_more) in
             [("one", "a", true), ("two", "b", true), ("10.0.0.2", "b", false)]
         {
             let before = format!("{host}:26379");
-            assert_eq!(heard.is_named(&place(host), &before, name), is_one_more);
+            assert_eq!(heard.is_named(&addr(host), &before, name), is_one_more);
         }
-        assert!(!heard.is_new(&place("10.0.0.2")), "it is known as one of `b`");
-        assert!(heard.is_named(&place("two"), "b", "b"), "on a new connection");
-        let word = Word::Names(place("primary"), 1);
-        assert!(matches!(heard.votes.hear("a", Ok(word.clone())), Verdict::Open));
-        assert!(!heard.is_named(&place("10.0.0.3"), "10.0.0.3:26379", "a"));
+        assert!(!heard.is_new(&addr("10.0.0.2")), "it is known as one of `b`");
+        assert!(heard.is_named(&addr("two"), "b", "b"), "on a new connection");
+        let word = SentinelReply::Names(addr("primary"), 1);
+        assert!(matches!(heard.votes.hear("a", Ok(word.clone())), PrimaryVerdict::Open));
+        assert!(!heard.is_named(&addr("10.0.0.3"), "10.0.0.3:26379", "a"));
         let verdict = heard.votes.hear("b", Ok(word));
-        assert!(matches!(verdict, Verdict::Primary(..)), "two of three");
+        assert!(matches!(verdict, PrimaryVerdict::Primary(..)), "two of three");
         heard.forget_aliases();
-        assert!(heard.is_new(&place("10.0.0.2")));
+        assert!(heard.is_new(&addr("10.0.0.2")));
     }
 }

@@ -8,34 +8,29 @@ use std::collections::HashMap;
 
 use distlock_core::store::{BackendKind, Fault};
 
-/// Where a server is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
+use crate::addr::Addr;
 
 /// What a sentinel answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum SentinelReply {
     /// That server is the primary, since the fail-over of this number; 0 if it does not tell.
-    Names(Place, u64),
+    Names(Addr, u64),
     /// It knows no primary of that name.
     Unknown,
 }
 
 /// Which server is the primary.
 #[derive(Debug, Clone)]
-pub(crate) enum Verdict {
+pub(crate) enum PrimaryVerdict {
     /// Not all were heard, and those that were are too few.
     Open,
     /// This one; the number counts the changes.
-    Primary(Place, u64),
+    Primary(Addr, u64),
     /// There is none.
     NoPrimary(Fault),
 }
 
-impl Verdict {
+impl PrimaryVerdict {
     /// Whether the other one says the same.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -48,18 +43,18 @@ impl Verdict {
 }
 
 /// What was heard from all sentinels.
-pub(crate) struct Votes {
+pub(crate) struct PrimaryVotes {
     /// The name of the primary, as users say it.
     name: String,
     /// By the sentinel's own name. `Err` if it does not answer, with what was wrong.
-    heard: HashMap<String, Result<Word, Fault>>,
+    heard: HashMap<String, Result<SentinelReply, Fault>>,
     /// How many sentinels there are, as far as is known.
     known: usize,
-    primary: Option<(Place, u64)>,
+    primary: Option<(Addr, u64)>,
     changes: u64,
 }
 
-impl Votes {
+impl PrimaryVotes {
     pub(crate) fn new(name: String, known: usize) -> Self {
         Self { name, heard: HashMap::new(), known, primary: None, changes: 0 }
     }
@@ -70,7 +65,11 @@ impl Votes {
     }
 
     /// A sentinel has answered, or has not.
-    pub(crate) fn hear(&mut self, sentinel: &str, word: Result<Word, Fault>) -> Verdict {
+    pub(crate) fn hear(
+        &mut self,
+        sentinel: &str,
+        word: Result<SentinelReply, Fault>,
+    ) -> PrimaryVerdict {
         self.heard.insert(sentinel.to_owned(), word);
         self.weigh()
     }
@@ -85,36 +84,34 @@ impl Votes {
         self.heard.values().any(Result::is_ok)
     }
 
-    fn weigh(&mut self) -> Verdict {
-        if let Some((place, epoch)) = self.named() {
-            let is_new = self.primary.as_ref().is_none_or(|(present, _)| *present != place);
+    fn weigh(&mut self) -> PrimaryVerdict {
+        if let Some((addr, epoch)) = self.named() {
+            let is_new = self.primary.as_ref().is_none_or(|(present, _)| *present != addr);
             self.changes += u64::from(is_new);
-            self.primary = Some((place, epoch));
+            self.primary = Some((addr, epoch));
         }
         match &self.primary {
-            Some((place, _)) => Verdict::Primary(place.clone(), self.changes),
+            Some((addr, _)) => PrimaryVerdict::Primary(addr.clone(), self.changes),
             None => self.no_primary(),
         }
     }
 
     /// The server to go to, if that is certain.
-    fn named(&self) -> Option<(Place, u64)> {
+    fn named(&self) -> Option<(Addr, u64)> {
         let words = self.heard.values().filter_map(|word| word.as_ref().ok());
         let answering = words.clone().count();
-        let mut named = HashMap::<&Place, (u64, usize)>::new();
+        let mut named = HashMap::<&Addr, (u64, usize)>::new();
         for word in words {
-            if let Word::Names(place, epoch) = word {
-                let (highest, votes) = named.entry(place).or_default();
+            if let SentinelReply::Names(addr, epoch) = word {
+                let (highest, votes) = named.entry(addr).or_default();
                 *highest = (*highest).max(*epoch);
                 *votes += 1;
             }
         }
-        let stays =
-            |place: &Place| self.primary.as_ref().is_some_and(|(present, _)| present == place);
+        let stays = |addr: &Addr| self.primary.as_ref().is_some_and(|(present, _)| present == addr);
         // Of several with as many votes, not the one that it was.
-        let rank =
-            |(place, (epoch, votes)): &(&Place, (u64, usize))| (*epoch, *votes, !stays(place));
-        let (place, (epoch, votes)) = named.into_iter().max_by_key(rank)?;
+        let rank = |(addr, (epoch, votes)): &(&Addr, (u64, usize))| (*epoch, *votes, !stays(addr));
+        let (addr, (epoch, votes)) = named.into_iter().max_by_key(rank)?;
         let all_heard = self.heard.len() >= self.known;
         let is_certain = match &self.primary {
             None => all_heard || votes * 2 > self.known,
@@ -123,13 +120,14 @@ impl Votes {
             // They began anew, or this one was asleep: not by a few.
             Some(_) => votes * 2 > self.known,
         };
-        is_certain.then(|| (place.clone(), epoch))
+        is_certain.then(|| (addr.clone(), epoch))
     }
 
-    fn no_primary(&self) -> Verdict {
-        let unknown = self.heard.values().filter(|word| matches!(word, Ok(Word::Unknown))).count();
+    fn no_primary(&self) -> PrimaryVerdict {
+        let unknown =
+            self.heard.values().filter(|word| matches!(word, Ok(SentinelReply::Unknown))).count();
         if self.heard.len() < self.known && unknown * 2 <= self.known {
-            return Verdict::Open;
+            return PrimaryVerdict::Open;
         }
         if unknown > 0 {
             let text = format!(
@@ -137,13 +135,13 @@ impl Votes {
                  redis-sentinel://host,host/name (`SENTINEL MASTERS` lists them)",
                 self.name
             );
-            return Verdict::NoPrimary(Fault::lasting(BackendKind::Other, text));
+            return PrimaryVerdict::NoPrimary(Fault::lasting(BackendKind::Other, text));
         }
         // What is lasting says more than that one cannot be reached.
         let faults = self.heard.values().filter_map(|word| word.as_ref().err());
         let fault = faults.min_by_key(|fault| fault.passing);
         let silent = || Fault::passing(BackendKind::Unreachable, "no sentinel answers");
-        Verdict::NoPrimary(fault.cloned().unwrap_or_else(silent))
+        PrimaryVerdict::NoPrimary(fault.cloned().unwrap_or_else(silent))
     }
 }
 
@@ -151,28 +149,28 @@ impl Votes {
 mod tests {
     use super::*;
 
-    fn place(port: u16) -> Place {
-        Place { host: "10.0.0.1".to_owned(), port }
+    fn addr(port: u16) -> Addr {
+        Addr { host: "10.0.0.1".into(), port }
     }
 
-    fn names(port: u16, epoch: u64) -> Result<Word, Fault> {
-        Ok(Word::Names(place(port), epoch))
+    fn names(port: u16, epoch: u64) -> Result<SentinelReply, Fault> {
+        Ok(SentinelReply::Names(addr(port), epoch))
     }
 
-    fn silent() -> Result<Word, Fault> {
+    fn silent() -> Result<SentinelReply, Fault> {
         Err(Fault::timed_out())
     }
 
     /// What the last of these words comes to: the port, and how often it has changed.
-    fn verdict(words: &[(&str, Result<Word, Fault>)]) -> Option<(u16, u64)> {
-        let mut votes = Votes::new("shop".to_owned(), 3);
-        let mut last = Verdict::Open;
+    fn verdict(words: &[(&str, Result<SentinelReply, Fault>)]) -> Option<(u16, u64)> {
+        let mut votes = PrimaryVotes::new("shop".to_owned(), 3);
+        let mut last = PrimaryVerdict::Open;
         for (sentinel, word) in words {
             last = votes.hear(sentinel, word.clone());
         }
         match last {
-            Verdict::Primary(place, changes) => Some((place.port, changes)),
-            Verdict::Open | Verdict::NoPrimary(_) => None,
+            PrimaryVerdict::Primary(addr, changes) => Some((addr.port, changes)),
+            PrimaryVerdict::Open | PrimaryVerdict::NoPrimary(_) => None,
         }
     }
 
@@ -183,7 +181,7 @@ mod tests {
         assert_eq!(verdict(&[("a", names(1, 4)), ("b", silent())]), None);
         assert_eq!(verdict(&[("a", names(1, 4)), ("b", silent()), ("c", silent())]), Some((1, 1)));
         assert_eq!(
-            verdict(&[("a", Ok(Word::Unknown)), ("b", silent()), ("c", names(1, 0))]),
+            verdict(&[("a", Ok(SentinelReply::Unknown)), ("b", silent()), ("c", names(1, 0))]),
             Some((1, 1))
         );
     }
@@ -191,8 +189,9 @@ mod tests {
     #[test]
     fn the_first_sentinel_that_tells_of_a_fail_over_is_believed() {
         let all = [("a", names(1, 4)), ("b", names(1, 4)), ("c", names(1, 4))];
-        let then =
-            |more: &[(&'static str, Result<Word, Fault>)]| verdict(&[&all[..], more].concat());
+        let then = |more: &[(&'static str, Result<SentinelReply, Fault>)]| {
+            verdict(&[&all[..], more].concat())
+        };
         assert_eq!(then(&[("a", names(2, 5))]), Some((2, 2)));
         // The others learn of it a moment later.
         assert_eq!(then(&[("a", names(2, 5)), ("b", names(1, 4))]), Some((2, 2)));
@@ -206,8 +205,9 @@ mod tests {
     #[test]
     fn where_sentinels_tell_no_epoch_or_began_anew_the_majority_counts() {
         let all = [("a", names(1, 0)), ("b", names(1, 0)), ("c", names(1, 0))];
-        let then =
-            |more: &[(&'static str, Result<Word, Fault>)]| verdict(&[&all[..], more].concat());
+        let then = |more: &[(&'static str, Result<SentinelReply, Fault>)]| {
+            verdict(&[&all[..], more].concat())
+        };
         assert_eq!(then(&[("a", names(2, 0))]), Some((1, 1)));
         assert_eq!(then(&[("a", names(2, 0)), ("b", names(2, 0))]), Some((2, 2)));
         assert_eq!(then(&[("c", silent()), ("a", names(2, 0))]), Some((1, 1)));
@@ -218,9 +218,11 @@ mod tests {
 
     #[test]
     fn a_name_that_no_sentinel_knows_is_an_error_once_all_were_heard() {
-        let mut votes = Votes::new("shpo".to_owned(), 2);
-        assert!(matches!(votes.hear("a", Ok(Word::Unknown)), Verdict::Open));
-        let Verdict::NoPrimary(fault) = votes.hear("b", silent()) else { panic!("a verdict") };
+        let mut votes = PrimaryVotes::new("shpo".to_owned(), 2);
+        assert!(matches!(votes.hear("a", Ok(SentinelReply::Unknown)), PrimaryVerdict::Open));
+        let PrimaryVerdict::NoPrimary(fault) = votes.hear("b", silent()) else {
+            panic!("a verdict")
+        };
         assert!(!fault.passing && fault.to_string().contains("`shpo`"), "{fault}");
     }
 }

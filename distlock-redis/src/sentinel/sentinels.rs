@@ -2,7 +2,7 @@
 //!
 //! Each has a task and a connection of its own. It is asked every second, at once when one of them has news,
 //! and every 100 ms while a connection to the primary is missing. What they say comes together in
-//! [`Votes`]; from there every connection learns that it leads to a server that is not the primary any more,
+//! [`PrimaryVotes`]; from there every connection learns that it leads to a server that is not the primary any more,
 //! also if that server still answers: one that was paused during a fail-over takes itself for the primary for
 //! seconds after it wakes.
 //!
@@ -25,14 +25,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::addr::Addr;
 use crate::connection::connect::connect;
 use crate::connection::discover::{Address, Discover, Discovering};
 use crate::connection::error::fault;
 use crate::connection::handshake::why_not;
 use crate::connection::server_info::{Mode, NO_SENTINEL};
 use crate::connection::tls::TlsClient;
-use crate::sentinel::known_sentinels::{Heard, Seat};
-use crate::sentinel::primary::{Place, Verdict, Votes, Word};
+use crate::sentinel::known_sentinels::{FollowedSentinel, KnownSentinels};
+use crate::sentinel::primary::{PrimaryVerdict, PrimaryVotes, SentinelReply};
 use crate::url::SentinelUrl;
 
 /// How often a sentinel is asked.
@@ -61,8 +62,8 @@ pub struct Sentinels {
     pub(crate) seeds: Vec<ConnectionInfo>,
     /// How sentinels are spoken to; `None`: in plain text.
     pub(crate) tls: Option<Arc<TlsClient>>,
-    heard: Mutex<Heard>,
-    verdict: watch::Sender<Verdict>,
+    heard: Mutex<KnownSentinels>,
+    verdict: watch::Sender<PrimaryVerdict>,
     /// Changed when all are to be asked now.
     ask: watch::Sender<()>,
     /// How many connections to the primary are missing.
@@ -92,28 +93,28 @@ impl Discover for PrimaryServer {
 }
 
 /// A connection to the primary is missing for as long as this lives.
-pub(crate) struct Missing {
+pub(crate) struct PrimarySearch {
     sentinels: Arc<Sentinels>,
 }
 
-impl Drop for Missing {
+impl Drop for PrimarySearch {
     fn drop(&mut self) {
         self.sentinels.missing.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Sentinels {
-    /// Asks nothing yet.
+    /// CoveredTickets nothing yet.
     pub fn new(url: SentinelUrl, tls: Option<Arc<TlsClient>>) -> Arc<Self> {
         let SentinelUrl { sentinels: seeds, primary: name, servers, .. } = url;
-        let votes = Votes::new(name.clone(), seeds.len());
+        let votes = PrimaryVotes::new(name.clone(), seeds.len());
         Arc::new(Self {
             name,
             servers,
             seeds,
             tls,
-            heard: Mutex::new(Heard::new(votes)),
-            verdict: watch::Sender::new(Verdict::Open),
+            heard: Mutex::new(KnownSentinels::new(votes)),
+            verdict: watch::Sender::new(PrimaryVerdict::Open),
             ask: watch::Sender::new(()),
             missing: AtomicUsize::new(0),
             started: Once::new(),
@@ -125,24 +126,25 @@ impl Sentinels {
     pub(crate) async fn find(self: &Arc<Self>) -> Result<Address, Fault> {
         self.started.call_once(|| {
             // All of them, before any is heard.
-            let new: Vec<_> = self.seeds.iter().filter_map(|seed| self.new_place(seed)).collect();
-            for (place, seed) in new {
-                self.follow(seed.clone(), place, true);
+            let new: Vec<_> = self.seeds.iter().filter_map(|seed| self.new_addr(seed)).collect();
+            for (addr, seed) in new {
+                self.follow(seed.clone(), addr, true);
             }
         });
         let mut verdict = self.verdict.subscribe();
-        let known = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Open));
+        let known = verdict.wait_for(|verdict| !matches!(verdict, PrimaryVerdict::Open));
         let known = timeout(ANSWER * 3, known).await;
         let known = known.ok().and_then(|known| known.ok().map(|known| known.clone()));
         match known {
-            Some(Verdict::Primary(Place { host, port }, changes)) => {
-                let info = ConnectionAddr::Tcp(host, port).into_connection_info();
+            Some(PrimaryVerdict::Primary(Addr { host, port }, changes)) => {
+                let addr = ConnectionAddr::Tcp(host.to_string(), port);
+                let info = addr.into_connection_info();
                 let info = info.map_err(|error| fault(&error))?;
                 let info = info.set_redis_settings(self.servers.clone());
                 Ok(Address { info, server: changes })
             }
-            Some(Verdict::NoPrimary(fault)) => Err(fault),
-            Some(Verdict::Open) | None => {
+            Some(PrimaryVerdict::NoPrimary(fault)) => Err(fault),
+            Some(PrimaryVerdict::Open) | None => {
                 let seeds: Vec<_> = self.seeds.iter().map(|seed| seed.addr().to_string()).collect();
                 Err(Fault::timed_out().at(&seeds.join(",")))
             }
@@ -152,51 +154,54 @@ impl Sentinels {
     /// Resolves when another server is the primary than the one of this number.
     pub(crate) async fn moved_from(&self, server: u64) {
         let mut verdict = self.verdict.subscribe();
-        let another =
-            |verdict: &Verdict| matches!(verdict, Verdict::Primary(_, now) if *now != server);
+        let another = |verdict: &PrimaryVerdict| matches!(verdict, PrimaryVerdict::Primary(_, now) if *now != server);
         let _ = verdict.wait_for(another).await;
     }
 
     /// A connection to the primary is missing: has all of them asked, now and often.
-    pub(crate) fn missing(self: &Arc<Self>) -> Missing {
+    pub(crate) fn missing(self: &Arc<Self>) -> PrimarySearch {
         self.missing.fetch_add(1, Ordering::Relaxed);
         self.ask.send_replace(());
-        Missing { sentinels: self.clone() }
+        PrimarySearch { sentinels: self.clone() }
     }
 
     /// Where a sentinel is that is not followed yet.
-    fn new_place<'a>(&self, sentinel: &'a ConnectionInfo) -> Option<(Place, &'a ConnectionInfo)> {
+    fn new_addr<'a>(&self, sentinel: &'a ConnectionInfo) -> Option<(Addr, &'a ConnectionInfo)> {
         let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return None };
-        let place = Place { host: host.clone(), port: *port };
-        self.heard().is_new(&place).then_some((place, sentinel))
+        let addr = Addr { host: host.as_str().into(), port: *port };
+        self.heard().is_new(&addr).then_some((addr, sentinel))
     }
 
     /// The addresses of the sentinels, as far as they are known.
-    pub(crate) fn places(&self) -> Vec<Place> {
-        self.heard().places()
+    pub(crate) fn addrs(&self) -> Vec<Addr> {
+        self.heard().addrs()
     }
 
-    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, place: Place, is_seed: bool) {
+    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, addr: Addr, is_seed: bool) {
         let sentinels = self.clone();
-        let name = format!("{}:{}", place.host, place.port);
-        let seat = Seat { place, name, is_seed, has_answered: false };
-        tokio::spawn(async move { sentinels.keep_asking(&sentinel, seat).await });
+        let name = addr.to_string();
+        let followed = FollowedSentinel { addr, name, is_seed, has_answered: false };
+        tokio::spawn(async move { sentinels.keep_asking(&sentinel, followed).await });
     }
 
-    async fn keep_asking(self: &Arc<Self>, sentinel: &ConnectionInfo, mut seat: Seat) {
+    async fn keep_asking(
+        self: &Arc<Self>,
+        sentinel: &ConnectionInfo,
+        mut followed: FollowedSentinel,
+    ) {
         let mut pause = FIRST_PAUSE;
         let mut answered_at = Instant::now();
         loop {
-            seat.has_answered = false;
-            let Some(fault) = self.session(sentinel, &mut seat).await else { return };
-            self.hear(&seat.name, Err(fault.at(&seat.name)));
+            followed.has_answered = false;
+            let Some(fault) = self.session(sentinel, &mut followed).await else { return };
+            self.hear(&followed.name, Err(fault.at(&followed.name)));
             // It may be reached at another of its places.
             self.heard().forget_aliases();
-            if seat.has_answered {
+            if followed.has_answered {
                 (pause, answered_at) = (FIRST_PAUSE, Instant::now());
             }
-            if !seat.is_seed && answered_at.elapsed() > GONE && self.any_answers() {
-                self.heard().leave(&seat.place, &seat.name);
+            if !followed.is_seed && answered_at.elapsed() > GONE && self.any_answers() {
+                self.heard().leave(&followed.addr, &followed.name);
                 return;
             }
             sleep(jittered(pause)).await;
@@ -214,7 +219,7 @@ impl Sentinels {
     async fn session(
         self: &Arc<Self>,
         sentinel: &ConnectionInfo,
-        seat: &mut Seat,
+        followed: &mut FollowedSentinel,
     ) -> Option<Fault> {
         let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = sentinel.clone().set_redis_settings(settings);
@@ -237,7 +242,7 @@ impl Sentinels {
                 Err(_) => return Some(Fault::timed_out()),
             };
         let asked = async {
-            match self.introduce(&mut connection, seat).await {
+            match self.introduce(&mut connection, followed).await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(fault) => return Some(fault),
@@ -245,10 +250,10 @@ impl Sentinels {
             let mut ask = self.ask.subscribe();
             for round in 0u32.. {
                 match self.ask(&mut connection).await {
-                    Ok(word) => self.hear(&seat.name, Ok(word)),
+                    Ok(word) => self.hear(&followed.name, Ok(word)),
                     Err(fault) => return Some(fault),
                 }
-                seat.has_answered = true;
+                followed.has_answered = true;
                 if round % OTHERS == 0 {
                     self.look_for_others(sentinel, &mut connection).await;
                 }
@@ -271,42 +276,42 @@ impl Sentinels {
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
-        seat: &mut Seat,
+        followed: &mut FollowedSentinel,
     ) -> Result<bool, Fault> {
         let mut own = redis::cmd("SENTINEL");
         own.arg("MYID");
         let own = in_time(own.query_async::<String>(connection)).await?;
         if let Ok(own) = own {
-            if !self.heard().is_named(&seat.place, &seat.name, &own) {
+            if !self.heard().is_named(&followed.addr, &followed.name, &own) {
                 return Ok(false);
             }
-            seat.name = own;
+            followed.name = own;
         }
         // Where it may not be subscribed, it is asked every second.
         in_time(connection.subscribe(&NEWS[..])).await.map(|_| true)
     }
 
-    async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<Word, Fault> {
+    async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<SentinelReply, Fault> {
         let mut ask = redis::Pipeline::with_capacity(2);
         ask.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         ask.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         let answers = in_time(connection.send_packed_commands(&ask, 0, 2)).await?;
         let answers = answers.map_err(|error| not_asked(&error))?;
-        let (place, details) = match answers.as_slice() {
-            [Value::Nil, _] => return Ok(Word::Unknown),
+        let (addr, details) = match answers.as_slice() {
+            [Value::Nil, _] => return Ok(SentinelReply::Unknown),
             [Value::ServerError(error), _] => {
                 return Err(not_asked(&RedisError::from(error.clone())));
             }
-            [Value::Array(place), details] => (place, details),
+            [Value::Array(addr), details] => (addr, details),
             _ => return Err(crate::connection::error::unexpected()),
         };
-        let [host, port] = place.as_slice() else {
+        let [host, port] = addr.as_slice() else {
             return Err(crate::connection::error::unexpected());
         };
-        let place = text(host).zip(text(port).and_then(|port| port.parse().ok()));
-        let (host, port) = place.ok_or_else(crate::connection::error::unexpected)?;
+        let addr = text(host).zip(text(port).and_then(|port| port.parse().ok()));
+        let (host, port) = addr.ok_or_else(crate::connection::error::unexpected)?;
         let epoch = field(details, "config-epoch").and_then(|epoch| epoch.parse().ok());
-        Ok(Word::Names(Place { host, port }, epoch.unwrap_or(0)))
+        Ok(SentinelReply::Names(Addr { host: host.into(), port }, epoch.unwrap_or(0)))
     }
 
     /// Follows the sentinels that this one knows.
@@ -322,17 +327,17 @@ impl Sentinels {
             return;
         };
         for other in &others {
-            let place =
+            let addr =
                 field(other, "ip").zip(field(other, "port").and_then(|port| port.parse().ok()));
-            let Some((host, port)) = place else { continue };
+            let Some((host, port)) = addr else { continue };
             let other = sentinel.clone().set_addr(ConnectionAddr::Tcp(host, port));
-            if let Some((place, _)) = self.new_place(&other) {
-                self.follow(other, place, false);
+            if let Some((addr, _)) = self.new_addr(&other) {
+                self.follow(other, addr, false);
             }
         }
     }
 
-    fn hear(&self, sentinel: &str, word: Result<Word, Fault>) {
+    fn hear(&self, sentinel: &str, word: Result<SentinelReply, Fault>) {
         let mut heard = self.heard();
         let verdict = heard.votes.hear(sentinel, word);
         // Under the mutex: verdicts must not overtake each other.
@@ -354,7 +359,7 @@ impl Sentinels {
         }
     }
 
-    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+    fn heard(&self) -> std::sync::MutexGuard<'_, KnownSentinels> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -409,19 +414,19 @@ fn text(value: &Value) -> Option<String> {
 }
 
 /// A sentinel's answer to each question, or the reason why it could not be asked.
-pub(crate) type Surveyed = (String, Result<Vec<Value>, Fault>);
+pub(crate) type SurveyReply = (String, Result<Vec<Value>, Fault>);
 
 impl Sentinels {
-    /// Asks every known sentinel about the primary, and whether there are enough sentinels for a failover. A
+    /// CoveredTickets every known sentinel about the primary, and whether there are enough sentinels for a failover. A
     /// sentinel that hangs does not delay the others.
-    pub(crate) async fn survey(self: &Arc<Self>) -> Vec<Surveyed> {
-        let places = self.places();
+    pub(crate) async fn survey(self: &Arc<Self>) -> Vec<SurveyReply> {
+        let addrs = self.addrs();
         let mut asked = JoinSet::new();
-        for place in places {
+        for addr in addrs {
             let sentinels = self.clone();
             asked.spawn(async move {
-                let name = format!("{}:{}", place.host, place.port);
-                let said = timeout(2 * ANSWER, sentinels.question(place)).await;
+                let name = addr.to_string();
+                let said = timeout(2 * ANSWER, sentinels.question(addr)).await;
                 (name, said.unwrap_or_else(|_| Err(Fault::timed_out())))
             });
         }
@@ -430,10 +435,10 @@ impl Sentinels {
         surveyed
     }
 
-    async fn question(&self, place: Place) -> Result<Vec<Value>, Fault> {
+    async fn question(&self, addr: Addr) -> Result<Vec<Value>, Fault> {
         // All sentinels have the same user and password.
         let seed = self.seeds.first().ok_or_else(crate::connection::error::unexpected)?;
-        let info = seed.clone().set_addr(ConnectionAddr::Tcp(place.host, place.port));
+        let info = addr.info(seed);
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connected = connect(&info, self.tls.as_deref(), config).await;

@@ -8,14 +8,14 @@ use std::net::Ipv6Addr;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 /// Why a URL cannot be used; nothing of the URL is in it.
-pub(super) type Wrong = Cow<'static, str>;
+pub(super) type UrlError = Cow<'static, str>;
 
 /// What to ask a user who wrote a character that separates parts.
 pub(super) const PLAIN: &str = "is a password with special characters percent-encoded? `/` is `%2F`, `?` is `%3F`, \
     `#` is `%23`, `@` is `%40`";
 
 /// The parts of a URL behind its scheme.
-pub(super) struct Parts<'a> {
+pub(super) struct UrlParts<'a> {
     /// The user and password to sign in with.
     user: RedisConnectionInfo,
     hosts: &'a str,
@@ -32,8 +32,8 @@ struct Host {
     port: u16,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn of(rest: &'a str) -> Result<Self, Wrong> {
+impl<'a> UrlParts<'a> {
+    pub(super) fn of(rest: &'a str) -> Result<Self, UrlError> {
         if rest.contains('#') {
             return Err(format!("a `#` has no meaning here; {PLAIN}").into());
         }
@@ -50,7 +50,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Where a name of one host is wanted.
-    pub(super) fn one(&self, port: u16, database: u32) -> Result<ConnectionInfo, Wrong> {
+    pub(super) fn one(&self, port: u16, database: u32) -> Result<ConnectionInfo, UrlError> {
         if self.hosts.contains(',') {
             return Err("several hosts; one server has one, Sentinel is redis-sentinel://host,host/primary, \
                 a cluster redis-cluster://host,host"
@@ -61,7 +61,7 @@ impl<'a> Parts<'a> {
     }
 
     /// How to reach each of the hosts; at least one, and none twice.
-    pub(super) fn all(&self, port: u16, database: u32) -> Result<Vec<ConnectionInfo>, Wrong> {
+    pub(super) fn all(&self, port: u16, database: u32) -> Result<Vec<ConnectionInfo>, UrlError> {
         let mut hosts: Vec<Host> = Vec::new();
         for (at, text) in self.hosts.split(',').enumerate() {
             let host = Host::parse(text, port).map_err(|why| self.about(at, why))?;
@@ -78,7 +78,7 @@ impl<'a> Parts<'a> {
         infos.collect()
     }
 
-    fn about(&self, at: usize, why: &str) -> Wrong {
+    fn about(&self, at: usize, why: &str) -> UrlError {
         match self.hosts.contains(',') {
             true => format!("host {}: {why}", at + 1).into(),
             false => format!("the host: {why}").into(),
@@ -129,7 +129,7 @@ impl Host {
 }
 
 /// Reads `user:password`.
-fn user(auth: &str) -> Result<RedisConnectionInfo, Wrong> {
+fn user(auth: &str) -> Result<RedisConnectionInfo, UrlError> {
     let (user, password) = auth.split_once(':').ok_or(
         "a user without a password; write `user:password@`, or `:password@` for the default user",
     )?;

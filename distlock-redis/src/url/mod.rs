@@ -17,7 +17,7 @@ mod options;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authority::{Parts, Wrong, decoded};
+use authority::{UrlError, UrlParts, decoded};
 use distlock_core::tls::{Pem, TlsOptions};
 use options::Options;
 use redis::{
@@ -89,7 +89,7 @@ impl SentinelUrl {
 }
 
 impl RedisUrl {
-    pub fn parse(scheme: &str, rest: &str) -> Result<Self, Wrong> {
+    pub fn parse(scheme: &str, rest: &str) -> Result<Self, UrlError> {
         let encrypted = matches!(scheme, "rediss" | "valkeys") || scheme.starts_with("rediss-");
         match scheme {
             "redis+unix" | "valkey+unix" | "unix" => Self::unix(rest),
@@ -100,8 +100,8 @@ impl RedisUrl {
         }
     }
 
-    fn server(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
-        let parts = Parts::of(rest)?;
+    fn server(rest: &str, encrypted: bool) -> Result<Self, UrlError> {
+        let parts = UrlParts::of(rest)?;
         let known = [&TLS[..], &REPLICAS, &["protocol"]].concat();
         let mut options = Options::parse(parts.query, &known)?;
         let info = parts.one(REDIS_PORT, database(parts.path)?)?;
@@ -109,7 +109,7 @@ impl RedisUrl {
         Self::of(deployment, &mut options, encrypted)
     }
 
-    fn unix(rest: &str) -> Result<Self, Wrong> {
+    fn unix(rest: &str) -> Result<Self, UrlError> {
         if cfg!(not(unix)) {
             return Err(
                 "unix sockets are not supported on this system; use redis://host[:port]".into()
@@ -136,8 +136,8 @@ impl RedisUrl {
         Self::of(Deployment::Server(info), &mut options, false)
     }
 
-    fn sentinel(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
-        let parts = Parts::of(rest)?;
+    fn sentinel(rest: &str, encrypted: bool) -> Result<Self, UrlError> {
+        let parts = UrlParts::of(rest)?;
         let known = [&TLS[..], &REPLICAS, &SENTINEL].concat();
         let mut options = Options::parse(parts.query, &known)?;
         let (primary, path) = parts.path.split_once('/').unwrap_or((parts.path, ""));
@@ -170,8 +170,8 @@ impl RedisUrl {
         Self::with_replicas(deployment, tls.filter(|_| encrypted), &mut options)
     }
 
-    fn cluster(rest: &str, encrypted: bool) -> Result<Self, Wrong> {
-        let parts = Parts::of(rest)?;
+    fn cluster(rest: &str, encrypted: bool) -> Result<Self, UrlError> {
+        let parts = UrlParts::of(rest)?;
         let mut options = Options::parse(parts.query, &[&TLS[..], &REPLICAS].concat())?;
         if database(parts.path)? != 0 {
             return Err("a cluster has database 0 and no other: leave it out".into());
@@ -180,8 +180,8 @@ impl RedisUrl {
         Self::of(deployment, &mut options, encrypted)
     }
 
-    fn redlock(rest: &str) -> Result<Self, Wrong> {
-        let parts = Parts::of(rest)?;
+    fn redlock(rest: &str) -> Result<Self, UrlError> {
+        let parts = UrlParts::of(rest)?;
         let mut options = Options::parse(parts.query, &[&TLS[..], &["guard"]].concat())?;
         let nodes = parts.all(REDIS_PORT, database(parts.path)?)?;
         check_nodes(nodes.len())?;
@@ -194,8 +194,8 @@ impl RedisUrl {
     }
 
     /// A quorum of the servers that these are the URLs of.
-    pub fn quorum(urls: &[String]) -> Result<Self, Wrong> {
-        let about = |at: usize, why: &str| Wrong::from(format!("URL {}: {why}", at + 1));
+    pub fn quorum(urls: &[String]) -> Result<Self, UrlError> {
+        let about = |at: usize, why: &str| UrlError::from(format!("URL {}: {why}", at + 1));
         let (mut nodes, mut places): (Vec<Self>, Vec<ConnectionAddr>) = Default::default();
         for (at, url) in urls.iter().enumerate() {
             let node = url.trim().split_once("://").ok_or_else(|| about(at, "no scheme"))?;
@@ -231,7 +231,11 @@ impl RedisUrl {
     }
 
     /// Takes the options that several schemes have.
-    fn of(deployment: Deployment, options: &mut Options, encrypted: bool) -> Result<Self, Wrong> {
+    fn of(
+        deployment: Deployment,
+        options: &mut Options,
+        encrypted: bool,
+    ) -> Result<Self, UrlError> {
         let wanted = options.flag("tls")?;
         if encrypted && wanted == Some(false) {
             return Err(
@@ -246,7 +250,7 @@ impl RedisUrl {
         deployment: Deployment,
         tls: Option<TlsOptions>,
         options: &mut Options,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, UrlError> {
         let replicas = options.number("replicas")?;
         let replica_timeout = options.duration("replica_timeout")?;
         Ok(Self { deployment, tls, replicas, replica_timeout })
@@ -278,7 +282,7 @@ fn without_name(addr: &ConnectionAddr) -> ConnectionAddr {
 }
 
 /// How many nodes a majority can be counted over.
-fn check_nodes(nodes: usize) -> Result<(), Wrong> {
+fn check_nodes(nodes: usize) -> Result<(), UrlError> {
     match nodes {
         0 => Err("no node: give three".into()),
         1 => Err("one node is no quorum: use redis:// for one server".into()),
@@ -291,14 +295,14 @@ fn check_nodes(nodes: usize) -> Result<(), Wrong> {
     }
 }
 
-fn database(path: &str) -> Result<u32, Wrong> {
+fn database(path: &str) -> Result<u32, UrlError> {
     match path.trim_end_matches('/') {
         "" => Ok(0),
         number => number.parse().map_err(|_| "the database is not a number".into()),
     }
 }
 
-fn with_protocol(info: ConnectionInfo, options: &mut Options) -> Result<ConnectionInfo, Wrong> {
+fn with_protocol(info: ConnectionInfo, options: &mut Options) -> Result<ConnectionInfo, UrlError> {
     let protocol = match options.text("protocol").as_deref() {
         None => return Ok(info),
         Some("2" | "resp2") => ProtocolVersion::RESP2,
@@ -309,7 +313,7 @@ fn with_protocol(info: ConnectionInfo, options: &mut Options) -> Result<Connecti
     Ok(info.set_redis_settings(settings))
 }
 
-fn tls_options(options: &mut Options, encrypted: bool) -> Result<Option<TlsOptions>, Wrong> {
+fn tls_options(options: &mut Options, encrypted: bool) -> Result<Option<TlsOptions>, UrlError> {
     let (ca, cert, key) = (options.path("ca"), options.path("cert"), options.path("key"));
     let client = match (cert, key) {
         (Some(cert), Some(key)) => Some((Pem::File(cert), Pem::File(key))),

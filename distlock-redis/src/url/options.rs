@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::authority::{PLAIN, Wrong, decoded};
+use super::authority::{PLAIN, UrlError, decoded};
 
 /// The options of a URL that were not taken yet.
 pub(super) struct Options {
@@ -12,7 +12,7 @@ pub(super) struct Options {
 
 impl Options {
     /// Reads them; `known` are those that the scheme has.
-    pub(super) fn parse(query: &str, known: &[&'static str]) -> Result<Self, Wrong> {
+    pub(super) fn parse(query: &str, known: &[&'static str]) -> Result<Self, UrlError> {
         let mut given: Vec<(&'static str, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -43,7 +43,7 @@ impl Options {
         self.text(name).map(PathBuf::from)
     }
 
-    pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, Wrong> {
+    pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, UrlError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         match text.as_str() {
             "true" => Ok(Some(true)),
@@ -52,12 +52,12 @@ impl Options {
         }
     }
 
-    pub(super) fn number(&mut self, name: &str) -> Result<Option<u32>, Wrong> {
+    pub(super) fn number(&mut self, name: &str) -> Result<Option<u32>, UrlError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| format!("`{name}`: not a number").into())
     }
 
-    pub(super) fn duration(&mut self, name: &str) -> Result<Option<Duration>, Wrong> {
+    pub(super) fn duration(&mut self, name: &str) -> Result<Option<Duration>, UrlError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let wrong = |_| format!("`{name}`: write a duration such as `100ms` or `2s`").into();
         humantime::parse_duration(&text).map(Some).map_err(wrong)

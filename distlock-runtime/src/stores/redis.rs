@@ -7,7 +7,7 @@ use distlock_core::credentials::Credentials;
 use distlock_core::store::StoreEvents;
 use distlock_redis::redlock::QuorumStore;
 use distlock_redis::url::{Deployment, RedisUrl, form};
-use distlock_redis::{Place, RedisConfig, RedisStore, Replicas, Sentinels, TlsClient};
+use distlock_redis::{RedisConfig, RedisServers, RedisStore, Replicas, Sentinels, TlsClient};
 
 use super::offers::{Offers, PLAIN};
 use super::tls::{TlsSetup, tls_setup};
@@ -124,21 +124,21 @@ fn config(
 ) -> Result<RedisConfig, LockError> {
     let RedisUrl { deployment, tls, replicas, replica_timeout } = url;
     let mut encrypted = tls.is_some();
-    let place = match signed_in(deployment, settings)? {
-        Deployment::Server(info) => Place::At(info),
+    let servers = match signed_in(deployment, settings)? {
+        Deployment::Server(info) => RedisServers::Single(info),
         Deployment::Sentinel(url) => {
             encrypted |= url.sentinel_tls.is_some();
             let tls = tls_setup(url.sentinel_tls.clone(), settings)?.map(client);
-            Place::Primary(Sentinels::new(url, tls))
+            RedisServers::Primary(Sentinels::new(url, tls))
         }
-        Deployment::Cluster(nodes) => Place::Cluster(nodes),
+        Deployment::Cluster(nodes) => RedisServers::Cluster(nodes),
         Deployment::Redlock { .. } => return Err(not_supported("one server of several")),
     };
     check_tls(encrypted, settings)?;
     let tls = tls_setup(tls, settings)?.map(client);
     let replicas = confirmed_by(replicas, replica_timeout, settings)?;
     Ok(RedisConfig {
-        place,
+        servers,
         tls,
         replicas,
         command_timeout: settings.command_timeout,

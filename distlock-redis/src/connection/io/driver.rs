@@ -1,55 +1,146 @@
-//! A connection driven by the engine, and by callers for the moment in which they send.
+//! The driver of one connection: it polls the client library's future on the engine, in callers, or in a task on a
+//! caller's runtime.
 //!
-//! The engine polls the client library's driver, because it must go on whatever becomes of callers. A
-//! caller polls it once, right after it has put a command into the channel, if few commands are under
-//! way; while many are, one caller in sixteen does so for all of them.
+//! The engine polls the future, because the connection must progress whatever callers do. A caller polls it once, right
+//! after it has put a command into the channel, if few commands are in flight. While many are in flight, one caller in
+//! sixteen polls for all of them.
+//!
+//! If callers of one runtime send many commands, a task on that runtime drives the connection instead. Then the thread
+//! that reads a reply also runs the task that waits for it, and writes the next command of that task. With the engine
+//! as the driver, two threads would wake each other for every few locks. Where processors are idle, that takes longer
+//! than the lock itself.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::thread::ThreadId;
 
 use distlock_core::catch_panic::shield;
+use distlock_core::clock::Clock;
+use distlock_core::fork_guard::Home;
 use distlock_core::per_thread::PerThread;
 use distlock_core::store::DrivenBy;
+use tokio::runtime::Handle;
 use tokio::task::coop::{has_budget_remaining, unconstrained};
 
-use super::placement::Placement;
+use super::placement::{Placement, Traffic};
+use super::socket::{SocketMover, watches_sockets};
 
-/// With more commands than this under way from one thread others will follow: writing them together
-/// is cheaper.
+/// With more commands than this in flight from one thread, others will follow, and writing them together is cheaper.
 const FEW: u32 = 8;
-/// So many are written without waiting for more, so that the server has something to do.
+/// The number of commands that are written without waiting for more, so that the server has something to do.
 const TOGETHER: usize = 16;
-/// A command as it begins: in the high half one that was sent, in the low one that is under way.
+/// The counter step of a command that begins: the high half counts sent commands, the low half those in flight.
 const BEGINS: u64 = (1 << 32) | 1;
 
-/// A connection's driver, shared by the engine and callers.
+/// The client library's future of a connection. It resolves when the connection has ended.
+pub(crate) type ClientDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The driver of a connection, shared by the engine and callers.
 pub(crate) struct Driver {
     /// `None` once the connection has ended.
     client: Mutex<Option<ClientDriver>>,
     bell: Arc<Doorbell>,
-    /// The bell as the client library's driver knows it.
+    /// The bell, as a waker for the client library's future.
     waker: Waker,
     ended: AtomicBool,
-    /// How many commands were sent, and how many of them are under way ([`BEGINS`]), by thread.
+    /// The numbers of commands that were sent and that are in flight ([`BEGINS`]), by thread.
     commands: PerThread<AtomicU64>,
-    /// Commands that were sent since it was polled last.
+    /// The number of commands that were sent since the last poll.
     unwritten: AtomicUsize,
+    /// Present if a task on a caller's runtime may drive the connection.
+    on_callers: Option<OnCallers>,
+}
+
+/// The state for driving a connection on a caller's runtime.
+struct OnCallers {
+    placement: Arc<Placement>,
+    traffic: PerThread<Traffic>,
+    home: Home,
+    /// The driver itself, for the task.
+    driver: Weak<Driver>,
+}
+
+/// The waker of a connection's driver.
+struct Doorbell {
+    /// The engine's task that runs the driver. It is the same for as long as the connection lives.
+    engine: OnceLock<Waker>,
+    engine_thread: OnceLock<ThreadId>,
+    /// Tells whether a task on a caller's runtime drives instead, if one may.
+    placement: Option<Arc<Placement>>,
+}
+
+/// The task that drives a connection on a caller's runtime.
+struct DriverTask {
+    driver: Weak<Driver>,
+    number: u64,
+    /// The task has taken the connection over.
+    entered: bool,
+    /// The task has let other tasks run first.
+    yielded: bool,
+}
+
+/// A command in flight.
+struct InFlight<'a> {
+    driver: &'a Driver,
+    thread: u8,
+}
+
+/// Runs `call`, which sends a command over this connection and waits for its reply.
+///
+/// Cancel safe: the first poll sends the command. If this future is dropped afterwards, the reply is dropped.
+pub(crate) async fn send_over<T>(
+    driver: &Driver,
+    mut call: Pin<&mut impl Future<Output = T>>,
+) -> T {
+    let in_flight = InFlight { driver, thread: driver.begin() };
+    let mut sent = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut sent, true) {
+            return call.as_mut().poll(cx);
+        }
+        let mut out = Poll::Pending;
+        // Ignores tokio's budget of the caller: commands must reach the channel in the order of their first polls.
+        driver.send(in_flight.thread, || out = pin!(unconstrained(call.as_mut())).poll(cx));
+        out
+    })
+    .await
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        // Releases, so that a thread that sees the end of this command sends after it.
+        self.driver.commands.part(self.thread).fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Driver {
-    pub(crate) fn start(client: ClientDriver) -> Arc<dyn Carry> {
+    /// Makes a driver that runs on the engine, and in callers while they send.
+    pub(crate) fn for_engine(client: ClientDriver) -> Arc<Self> {
         Arc::new(Self::new(client, None))
     }
 
-    /// With `placement` a task on a caller's runtime may drive it in the engine's place.
-    pub(crate) fn new(client: ClientDriver, placement: Option<Arc<Placement>>) -> Self {
-        let bell = Doorbell::new(placement);
+    /// Makes a driver that may also run in a task on a caller's runtime. `mover` moves its socket there and back.
+    pub(crate) fn for_callers(client: ClientDriver, mover: SocketMover) -> Arc<Self> {
+        Arc::new_cyclic(|driver| {
+            let on_callers = OnCallers {
+                placement: Arc::new(Placement::new(mover)),
+                traffic: PerThread::default(),
+                home: Home::here(),
+                driver: driver.clone(),
+            };
+            Self::new(client, Some(on_callers))
+        })
+    }
+
+    fn new(client: ClientDriver, on_callers: Option<OnCallers>) -> Self {
+        let placement = on_callers.as_ref().map(|on_callers| on_callers.placement.clone());
+        let (engine, engine_thread) = (OnceLock::new(), OnceLock::new());
+        let bell = Arc::new(Doorbell { engine, engine_thread, placement });
         let waker = Waker::from(bell.clone());
         Self {
             client: Mutex::new(Some(client)),
@@ -58,12 +149,23 @@ impl Driver {
             ended: AtomicBool::new(false),
             commands: PerThread::default(),
             unwritten: AtomicUsize::new(0),
+            on_callers,
         }
     }
 
-    /// Drives it on the engine as long as that is `on_engine`; resolves at the end of the connection
-    /// as well.
-    pub(crate) async fn run_while(&self, on_engine: impl Fn() -> bool) {
+    /// Runs the engine's part. Resolves when the connection has ended.
+    pub(crate) async fn run(&self) {
+        let Some(OnCallers { placement, .. }) = &self.on_callers else {
+            return self.run_while(|| true).await;
+        };
+        while !self.has_ended() {
+            self.run_while(|| !placement.is_with_caller()).await;
+            placement.watch_caller(|| self.has_ended()).await;
+        }
+    }
+
+    /// Drives the connection on the engine while it is `on_engine`. Resolves at the end of the connection as well.
+    async fn run_while(&self, on_engine: impl Fn() -> bool) {
         poll_fn(|cx| {
             self.bell.belongs_to(cx.waker());
             if self.has_ended() || !on_engine() {
@@ -74,24 +176,96 @@ impl Driver {
         .await;
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Ends the connection: everything in flight fails.
+    pub(crate) fn stop(&self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(OnCallers { placement, .. }) = &self.on_callers {
+            placement.reclaim();
+        }
+        let client = self.client().take();
+        shield(|| drop(client));
+    }
+
+    /// Returns whose runtime reads and writes at present.
+    pub(crate) fn driven_by(&self) -> DrivenBy {
+        match &self.on_callers {
+            Some(OnCallers { placement, .. }) if placement.is_with_caller() => DrivenBy::Callers,
+            _ => DrivenBy::Manager,
+        }
+    }
+
+    /// Returns the number of commands that were sent until now.
+    pub(crate) fn sent(&self) -> u32 {
+        let parts = self.commands.parts().map(|part| sent(part.load(Ordering::Acquire)));
+        parts.fold(0, u32::wrapping_add)
+    }
+
+    /// Returns the same if no command is in flight. The next command is then sent after all of them.
+    pub(crate) fn sent_while_idle(&self) -> Option<u32> {
+        // Looks at its own part first: reading another thread's part takes the cache line from that thread.
+        if in_flight(self.commands.own().1.load(Ordering::Relaxed)) != 0 {
+            return None;
+        }
+        self.commands.parts().try_fold(0, |before: u32, part| {
+            let commands = part.load(Ordering::Acquire);
+            (in_flight(commands) == 0).then(|| before.wrapping_add(sent(commands)))
+        })
+    }
+
+    /// Counts a command that the current thread is about to send. Returns the thread's part of the counters.
+    fn begin(&self) -> u8 {
+        let (thread, commands) = self.commands.own();
+        commands.fetch_add(BEGINS, Ordering::Relaxed);
+        if let Some(OnCallers { placement, traffic, .. }) = &self.on_callers {
+            if self.bell.is_on_engine() {
+                placement.count_engine_command();
+            } else if traffic.part(thread).is_frequent(placement.engine_commands()) {
+                self.spawn_here();
+            }
+        }
+        thread
+    }
+
+    /// Calls `put`, which puts a command into the client library's channel, and ensures that the command is written.
+    fn send(&self, thread: u8, put: impl FnOnce()) {
+        let many = in_flight(self.commands.part(thread).load(Ordering::Relaxed)) > FEW;
+        if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
+            self.bell.defer();
+            return put();
+        }
+        let ((), rang) = self.bell.hold_back(put);
+        // With many in flight, the first of them has rung.
+        if (rang || many) && !self.poll_here() {
+            self.bell.ring();
+        }
+    }
+
+    /// Starts a task that drives the connection on the current runtime, unless one does or soon will.
+    fn spawn_here(&self) {
+        let Some(OnCallers { placement, driver, .. }) = &self.on_callers else { return };
+        let mut runtime = None;
+        let current = || {
+            runtime = Handle::try_current().ok();
+            runtime.as_ref().map(Handle::id)
+        };
+        let number = placement.reserve(current);
+        if let (Some(number), Some(runtime)) = (number, runtime) {
+            let driver = driver.clone();
+            // No mutex is held here: a runtime that has shut down drops the task at once.
+            runtime.spawn(DriverTask { driver, number, entered: false, yielded: false });
+        }
+    }
+
+    fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_on_engine(&self) -> bool {
-        self.bell.is_on_engine()
-    }
-
-    pub(crate) fn ring_engine(&self) {
-        self.bell.ring_engine();
-    }
-
-    /// Polls it, once no other thread does. Ready at the end of the connection.
-    pub(crate) fn poll(&self) -> Poll<()> {
+    /// Polls the client library's future, once no other thread does. Ready at the end of the connection.
+    fn poll(&self) -> Poll<()> {
         self.poll_locked(&mut self.client())
     }
 
-    /// Polls it on the thread of a caller that has sent a command; false if another thread does.
+    /// Polls on the thread of a caller that has sent a command. Returns `false` if another thread is polling.
     fn poll_here(&self) -> bool {
         let mut client = match self.client.try_lock() {
             Ok(client) => client,
@@ -100,9 +274,9 @@ impl Driver {
         };
         let (ended, rang) = self.bell.hold_back(|| self.poll_locked(&mut client).is_ready());
         drop(client);
-        // At the end of the connection its supervisor must run; and one poll may not have been
-        // enough. A caller's task that has used up tokio's budget for this poll does not even ring:
-        // its wake-ups are put off until its thread has nothing to do, and it may block before that.
+        // The supervisor must run at the end of the connection, and one poll may not have been enough.
+        // A caller's task without tokio budget does not even ring: tokio delays its wake-ups until its thread has
+        // nothing to do, and the thread may block before that.
         if ended {
             self.bell.ring_engine();
         } else if rang || !has_budget_remaining() {
@@ -111,12 +285,26 @@ impl Driver {
         true
     }
 
+    /// Polls in a task on a caller's runtime. Ready at the end of the connection.
+    fn poll_on_caller(&self, home: &Home) -> Poll<()> {
+        // A forked child that keeps its parent's runtime has this task and the parent's sockets. If it read from them,
+        // the parent would miss those bytes. Callers were checked before they came here.
+        if !home.is_here() {
+            return Poll::Pending;
+        }
+        let polled = self.poll();
+        if polled.is_ready() {
+            self.bell.ring_engine();
+        }
+        polled
+    }
+
     fn poll_locked(&self, client: &mut Option<ClientDriver>) -> Poll<()> {
         let Some(running) = client else { return Poll::Ready(()) };
         self.unwritten.store(0, Ordering::Relaxed);
         let mut cx = Context::from_waker(&self.waker);
-        // It wakes the tasks whose answers have come. If one of their wakers panics, the client
-        // library is left in an unknown state: the connection ends.
+        // The poll wakes the tasks whose replies have arrived. If one of their wakers panics, the client library is
+        // left in an unknown state, so the connection ends.
         let polled = shield(|| running.as_mut().poll(&mut cx)).unwrap_or(Poll::Ready(()));
         if polled.is_ready() {
             self.ended.store(true, Ordering::Release);
@@ -126,206 +314,117 @@ impl Driver {
         polled
     }
 
-    /// From here on nothing polls it any more.
-    pub(crate) fn set_ended(&self) {
-        self.ended.store(true, Ordering::Release);
-    }
-
-    /// Drops the client's driver, with which everything under way fails.
-    pub(crate) fn drop_client(&self) {
-        let client = self.client().take();
-        shield(|| drop(client));
-    }
-
     fn client(&self) -> MutexGuard<'_, Option<ClientDriver>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Carry for Driver {
-    fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.run_while(|| true))
-    }
-
-    fn begin(&self) -> u8 {
-        let (thread, commands) = self.commands.own();
-        commands.fetch_add(BEGINS, Ordering::Relaxed);
-        thread
-    }
-
-    fn send(&self, thread: u8, put: &mut dyn FnMut()) {
-        let many = under_way(self.commands.part(thread).load(Ordering::Relaxed)) > FEW;
-        if many && self.unwritten.fetch_add(1, Ordering::Relaxed) + 1 < TOGETHER {
-            self.bell.defer();
-            return put();
-        }
-        let ((), rang) = self.bell.hold_back(put);
-        // With many under way, the first of them has rung.
-        if (rang || many) && !self.poll_here() {
-            self.bell.ring();
-        }
-    }
-
-    fn end(&self, thread: u8) {
-        // A thread that sees that it has ended sends behind it.
-        self.commands.part(thread).fetch_sub(1, Ordering::Release);
-    }
-
-    fn sent(&self) -> u32 {
-        let parts = self.commands.parts().map(|part| sent(part.load(Ordering::Acquire)));
-        parts.fold(0, u32::wrapping_add)
-    }
-
-    fn sent_while_idle(&self) -> Option<u32> {
-        // Its own first: to read another thread's takes the cache line from that one.
-        if under_way(self.commands.own().1.load(Ordering::Relaxed)) != 0 {
-            return None;
-        }
-        self.commands.parts().try_fold(0, |before: u32, part| {
-            let commands = part.load(Ordering::Acquire);
-            (under_way(commands) == 0).then(|| before.wrapping_add(sent(commands)))
-        })
-    }
-
-    fn stop(&self) {
-        self.set_ended();
-        self.drop_client();
-    }
-
-    fn driven_by(&self) -> DrivenBy {
-        DrivenBy::Manager
-    }
-}
-
+/// Returns the high half.
 fn sent(commands: u64) -> u32 {
     (commands >> 32) as u32
 }
 
-/// The low half.
-fn under_way(commands: u64) -> u32 {
+/// Returns the low half.
+fn in_flight(commands: u64) -> u32 {
     commands as u32
 }
 
-/// The client library's driver: resolves when the connection has ended.
-pub(crate) type ClientDriver = Pin<Box<dyn Future<Output = ()> + Send>>;
+impl Future for DriverTask {
+    type Output = ();
 
-/// What moves the bytes of one connection.
-pub(crate) trait Carry: Send + Sync {
-    /// The engine's part: resolves when the connection has ended.
-    fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-
-    /// The current thread is about to send a command. Returns the thread's part of the counters.
-    fn begin(&self) -> u8;
-
-    /// Sees to it that the command is written which `put` puts into the client's channel. Calls `put`
-    /// once, before it returns.
-    fn send(&self, thread: u8, put: &mut dyn FnMut());
-
-    /// The command was answered, or is not waited for any more.
-    fn end(&self, thread: u8);
-
-    /// How many commands were sent until now.
-    fn sent(&self) -> u32;
-
-    /// The same if none of them is under way: what is sent next is sent behind all of them.
-    fn sent_while_idle(&self) -> Option<u32>;
-
-    /// Ends the connection: everything under way fails.
-    fn stop(&self);
-
-    /// Whose runtime reads and writes at present.
-    fn driven_by(&self) -> DrivenBy;
-}
-
-/// Runs `call`, which sends a command over this connection and waits for its answer.
-///
-/// Cancel safe: the command is under way once this was polled, and its answer is dropped if this is.
-pub(crate) async fn carry<T>(
-    carrier: &dyn Carry,
-    mut call: Pin<&mut impl Future<Output = T>>,
-) -> T {
-    let under_way = UnderWay { carrier, thread: carrier.begin() };
-    let mut sent = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut sent, true) {
-            return call.as_mut().poll(cx);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(driver) = self.driver.upgrade() else { return Poll::Ready(()) };
+        let Some(OnCallers { placement, home, .. }) = &driver.on_callers else {
+            return Poll::Ready(());
+        };
+        if !self.entered {
+            if !watches_sockets() {
+                placement.back_off(Clock::Boottime.now());
+                return Poll::Ready(());
+            }
+            self.entered = true;
+            let moved = placement.enter(self.number, cx.waker());
+            // Only after it has entered: otherwise callers would start another task on its runtime.
+            placement.cancel_reservation(self.number);
+            let Some(moved) = moved else { return Poll::Ready(()) };
+            driver.bell.ring_engine();
+            if !moved {
+                placement.back_off(Clock::Boottime.now());
+                return Poll::Ready(());
+            }
         }
-        let mut out = Poll::Pending;
-        // Whatever tokio's budget of the caller is: a command that is sent later must come behind.
-        carrier.send(under_way.thread, &mut || out = pin!(unconstrained(call.as_mut())).poll(cx));
-        out
-    })
-    .await
-}
-
-/// A command that is under way.
-struct UnderWay<'a> {
-    carrier: &'a dyn Carry,
-    thread: u8,
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.carrier.end(self.thread);
+        if !placement.begin_poll(self.number, cx.waker()) {
+            return Poll::Ready(());
+        }
+        // The other tasks that are ready now have commands to write, too.
+        if !self.yielded && placement.take_deferred() {
+            self.yielded = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.yielded = false;
+        driver.poll_on_caller(home)
     }
 }
 
-/// The waker of a connection's driver.
-pub(crate) struct Doorbell {
-    /// The engine's task that runs the driver, one for as long as the connection lives.
-    engine: OnceLock<Waker>,
-    engine_thread: OnceLock<ThreadId>,
-    /// Whether a task on a caller's runtime drives instead, if one may.
-    placement: Option<Arc<Placement>>,
+impl Drop for DriverTask {
+    /// Gives the connection back to the engine: the task has ended, or its runtime has shut down.
+    fn drop(&mut self) {
+        let Some(driver) = self.driver.upgrade() else { return };
+        let Some(OnCallers { placement, home, .. }) = &driver.on_callers else { return };
+        if !home.is_here() {
+            return;
+        }
+        if !self.entered {
+            placement.cancel_reservation(self.number);
+        } else if placement.leave(self.number) {
+            driver.bell.ring_engine();
+        }
+    }
 }
 
 thread_local! {
-    /// The bell this thread holds back, and whether it has rung.
+    /// The bell that this thread holds back, and whether it has rung.
     static HELD_BACK: Cell<Option<(usize, bool)>> = const { Cell::new(None) };
 }
 
 impl Doorbell {
-    pub(crate) fn new(placement: Option<Arc<Placement>>) -> Arc<Self> {
-        let (engine, engine_thread) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { engine, engine_thread, placement })
-    }
-
     fn number(self: &Arc<Self>) -> usize {
         Arc::as_ptr(self).addr()
     }
 
-    /// The current task and thread are the engine's.
-    pub(crate) fn belongs_to(&self, waker: &Waker) {
+    /// Notes that the current task and thread are the engine's.
+    fn belongs_to(&self, waker: &Waker) {
         self.engine.get_or_init(|| waker.clone());
         self.engine_thread.get_or_init(|| thread::current().id());
     }
 
-    pub(crate) fn is_on_engine(&self) -> bool {
+    fn is_on_engine(&self) -> bool {
         self.engine_thread.get().is_none_or(|engine| *engine == thread::current().id())
     }
 
-    pub(crate) fn ring(&self) {
+    fn ring(&self) {
         if !self.placement.as_ref().is_some_and(|placement| placement.wake_caller()) {
             self.ring_engine();
         }
     }
 
-    pub(crate) fn ring_engine(&self) {
+    fn ring_engine(&self) {
         if let Some(engine) = self.engine.get() {
             engine.wake_by_ref();
         }
     }
 
-    /// A command was put where the next poll of the driver finds it; others will follow.
-    pub(crate) fn defer(&self) {
+    /// Notes that the next poll of the driver finds a command, and that others will follow.
+    fn defer(&self) {
         if let Some(placement) = &self.placement {
             placement.defer();
         }
     }
 
-    /// Runs `act` and says whether it would have rung.
-    pub(crate) fn hold_back<T>(self: &Arc<Self>, act: impl FnOnce() -> T) -> (T, bool) {
-        /// Also when `act` panics, or every later ring on this thread would be lost.
+    /// Runs `act`. Returns whether the bell would have rung meanwhile.
+    fn hold_back<T>(self: &Arc<Self>, act: impl FnOnce() -> T) -> (T, bool) {
+        /// Restores the state even if `act` panics: otherwise every later ring on this thread would be lost.
         struct Restore(Option<(usize, bool)>);
         impl Drop for Restore {
             fn drop(&mut self) {

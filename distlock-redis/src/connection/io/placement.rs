@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -237,5 +237,35 @@ impl Placement {
 
     fn spawned(&self) -> MutexGuard<'_, Spawned> {
         self.spawned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// This many commands from one thread within this time are frequent.
+const SAMPLE: usize = 64;
+const FREQUENT: Duration = Duration::from_millis(200);
+
+/// What one thread sends.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    sent: AtomicUsize,
+    /// When the last sample was full, and how many commands the engine had sent then.
+    since: AtomicU64,
+    engine_commands: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts a command, and says once per sample whether they are frequent. Not if the engine sends
+    /// some as well, as it does while locks are waited for: it is the one to wake for their answers.
+    pub(crate) fn is_frequent(&self, engine_commands: u64) -> bool {
+        let sent = self.sent.fetch_add(1, Ordering::Relaxed);
+        if !(sent + 1).is_multiple_of(SAMPLE) {
+            return false;
+        }
+        let now = Clock::Boottime.now();
+        let since = Moment::from_nanos(self.since.swap(now.as_nanos(), Ordering::Relaxed));
+        let before = self.engine_commands.swap(engine_commands, Ordering::Relaxed);
+        // Saturating: another thread that shares this part may have been a moment ahead.
+        let of_engine = engine_commands.saturating_sub(before);
+        now.since(since) < FREQUENT && of_engine < SAMPLE as u64 / 8
     }
 }

@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use distlock_core::catch_panic::Unable;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::Handle;
-
+use tokio::net::TcpStream;
 #[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::runtime::{Handle, Id};
 
 /// A socket that a reactor watches for readiness.
 pub(crate) enum Socket {
@@ -25,12 +26,12 @@ pub(crate) enum Deregistered {
     Unix(std::os::unix::net::UnixStream),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
 impl Socket {
-    fn stream(self: Pin<&mut Self>) -> Pin<&mut dyn Stream> {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut dyn ByteStream> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream),
             #[cfg(unix)]
@@ -216,4 +217,25 @@ impl AsyncWrite for PortableSocket {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_with(|socket| socket.poll_shutdown(cx))
     }
+}
+
+/// Whether the runtime this is called on watches sockets.
+pub(super) fn watches_sockets() -> bool {
+    static UNABLE: Unable<Id> = Unable::new();
+    let Ok(here) = Handle::try_current() else { return false };
+    // Without unwinding a runtime without I/O would end the program: then none is tried.
+    cfg!(panic = "unwind")
+        && UNABLE.attempt(here.id(), watch_one).is_some_and(|watched| watched.is_ok())
+}
+
+#[cfg(unix)]
+fn watch_one() -> io::Result<()> {
+    tokio::net::UnixDatagram::unbound().map(drop)
+}
+
+#[cfg(not(unix))]
+fn watch_one() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UdpSocket::from_std(socket).map(drop)
 }
