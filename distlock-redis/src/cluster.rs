@@ -418,7 +418,7 @@ impl Cluster {
         });
     }
 
-    /// CoveredTickets one node after the other, two at a time, beginning with another one each time.
+    /// Asks one node after the other, two at a time, beginning with another one each time.
     async fn ask_around(&self) -> Result<SlotMap, Fault> {
         let mut nodes: Vec<_> = {
             let known = self.topology.borrow();
@@ -447,7 +447,7 @@ impl Cluster {
         Err(failed)
     }
 
-    /// CoveredTickets one node for the map.
+    /// Asks one node for the map.
     async fn ask(&self, info: &ConnectionInfo) -> Result<SlotMap, Fault> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -479,7 +479,7 @@ impl Cluster {
     }
 }
 
-/// CoveredTickets for the map whenever it is wanted, until the engine's runtime is dropped.
+/// Asks for the map whenever it is wanted, until the engine's runtime is dropped.
 pub(crate) async fn supervise(cluster: Arc<Cluster>) {
     cluster.wanted.notified().await;
     loop {

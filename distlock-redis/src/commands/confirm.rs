@@ -70,7 +70,7 @@ pub(crate) async fn with_others(
     Ok((answers.await?, ticket))
 }
 
-/// CoveredTickets for all tickets there are, once no other caller does.
+/// Asks for all tickets there are, once no other caller does.
 async fn ask(
     mut asker: WaitSender,
     connection: &mut Connection,

@@ -27,7 +27,7 @@ pub(crate) struct Greeting {
     pub(crate) peer: Option<Peer>,
 }
 
-/// CoveredTickets in one write. A server may refuse to say anything; then nothing is known, and nothing held against it.
+/// Asks in one write. A server may refuse to say anything; then nothing is known, and nothing held against it.
 pub(crate) async fn greet(
     connection: &MultiplexedConnection,
     expects: ExpectedServer,

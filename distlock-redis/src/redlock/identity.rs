@@ -32,7 +32,7 @@ pub(crate) struct Identity {
 }
 
 impl RedisStore {
-    /// CoveredTickets the server for its identity, and gives it the id `id` unless it has one. Also returns the number of
+    /// Asks the server for its identity, and gives it the id `id` unless it has one. Also returns the number of
     /// the connection.
     pub(crate) async fn identity(
         &self,

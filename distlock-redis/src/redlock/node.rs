@@ -120,7 +120,7 @@ impl Node {
         });
     }
 
-    /// CoveredTickets the node something by `op`, over a connection on which it has identified itself.
+    /// Asks the node something by `op`, over a connection on which it has identified itself.
     ///
     /// What is rare is on the heap, and `op` begins where it stays: this is made for every node and every lock.
     pub(super) fn ask<T, F>(

@@ -82,7 +82,7 @@ impl QuorumStore {
         self.nodes.iter().enumerate().filter(|(_, node)| !node.is_down())
     }
 
-    /// CoveredTickets these nodes.
+    /// Asks these nodes.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         asked: impl Iterator<Item = (usize, Op<T>)>,
@@ -106,7 +106,7 @@ impl QuorumStore {
         Ok(votes)
     }
 
-    /// CoveredTickets every node something that is no vote, and has the answers of a majority at least, and of all that
+    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that
     /// take no longer.
     pub(super) async fn answers<T: Send + 'static>(
         &self,

@@ -92,7 +92,7 @@ fn pending_release(
     }
 }
 
-/// CoveredTickets the nodes that have not answered, or not well, until they have.
+/// Asks the nodes that have not answered, or not well, until they have.
 fn release_rest(
     quorum: &QuorumStore,
     owner: Arc<Owner>,

@@ -70,7 +70,6 @@ pub(crate) struct FollowedSentinel {
     pub(crate) name: String,
     /// The URL names it.
     pub(crate) is_seed: bool,
-    pub(crate) has_answered: bool,
 }
 
 #[cfg(test)]

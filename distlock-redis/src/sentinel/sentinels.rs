@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use distlock_core::jitter::jittered;
+use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault};
 use redis::aio::MultiplexedConnection;
@@ -28,8 +29,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::addr::Addr;
 use crate::connection::connect::connect;
 use crate::connection::discover::{Address, Discover, Discovering};
-use crate::connection::error::fault;
+use crate::connection::error::{fault, unexpected};
 use crate::connection::handshake::why_not;
+use crate::connection::io::ClientDriver;
 use crate::connection::server_info::{Mode, NO_SENTINEL};
 use crate::connection::tls::TlsClient;
 use crate::sentinel::known_sentinels::{FollowedSentinel, KnownSentinels};
@@ -71,6 +73,9 @@ pub struct Sentinels {
     started: Once,
 }
 
+/// A sentinel's answer to each question, or the reason why it could not be asked.
+pub(crate) type SurveyReply = (String, Result<Vec<Value>, Fault>);
+
 /// The server that the sentinels name as the primary.
 pub(crate) struct PrimaryServer(pub(crate) Arc<Sentinels>);
 
@@ -104,7 +109,7 @@ impl Drop for PrimarySearch {
 }
 
 impl Sentinels {
-    /// CoveredTickets nothing yet.
+    /// Asks nothing yet.
     pub fn new(url: SentinelUrl, tls: Option<Arc<TlsClient>>) -> Arc<Self> {
         let SentinelUrl { sentinels: seeds, primary: name, servers, .. } = url;
         let votes = PrimaryVotes::new(name.clone(), seeds.len());
@@ -177,98 +182,22 @@ impl Sentinels {
         self.heard().addrs()
     }
 
-    fn follow(self: &Arc<Self>, sentinel: ConnectionInfo, addr: Addr, is_seed: bool) {
-        let sentinels = self.clone();
+    /// Follows a sentinel from now on, with a task and a connection of its own.
+    fn follow(self: &Arc<Self>, info: ConnectionInfo, addr: Addr, is_seed: bool) {
         let name = addr.to_string();
-        let followed = FollowedSentinel { addr, name, is_seed, has_answered: false };
-        tokio::spawn(async move { sentinels.keep_asking(&sentinel, followed).await });
+        let follower = Follower {
+            sentinels: self.clone(),
+            info,
+            followed: FollowedSentinel { addr, name, is_seed },
+            answered_at: Instant::now(),
+            is_over: false,
+        };
+        tokio::spawn(keep_connected(follower, BackOff::new(FIRST_PAUSE, LONGEST_PAUSE)));
     }
 
-    async fn keep_asking(
-        self: &Arc<Self>,
-        sentinel: &ConnectionInfo,
-        mut followed: FollowedSentinel,
-    ) {
-        let mut pause = FIRST_PAUSE;
-        let mut answered_at = Instant::now();
-        loop {
-            followed.has_answered = false;
-            let Some(fault) = self.session(sentinel, &mut followed).await else { return };
-            self.hear(&followed.name, Err(fault.at(&followed.name)));
-            // It may be reached at another of its places.
-            self.heard().forget_aliases();
-            if followed.has_answered {
-                (pause, answered_at) = (FIRST_PAUSE, Instant::now());
-            }
-            if !followed.is_seed && answered_at.elapsed() > GONE && self.any_answers() {
-                self.heard().leave(&followed.addr, &followed.name);
-                return;
-            }
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Some sentinel answers: it names the others again that are still there.
+    /// Whether some sentinel answers. It then names the others again, if they still exist.
     fn any_answers(&self) -> bool {
         self.heard().votes.is_answered()
-    }
-
-    /// Connects and asks until the connection ends, or an answer does not come in time; `None` if it is followed at
-    /// another place.
-    async fn session(
-        self: &Arc<Self>,
-        sentinel: &ConnectionInfo,
-        followed: &mut FollowedSentinel,
-    ) -> Option<Fault> {
-        let settings = sentinel.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = sentinel.clone().set_redis_settings(settings);
-        let news = self.clone();
-        let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-            news.on_push(&push);
-            Ok(())
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_push_sender(push);
-        let (mut connection, driver) =
-            match timeout(ANSWER, connect(&info, self.tls.as_deref(), config)).await {
-                Ok(Ok(connected)) => connected,
-                Ok(Err(error)) => {
-                    let why = why_not(&error, &info, self.tls.as_deref(), Mode::Sentinel).await;
-                    return Some(at_sentinel(why));
-                }
-                Err(_) => return Some(Fault::timed_out()),
-            };
-        let asked = async {
-            match self.introduce(&mut connection, followed).await {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(fault) => return Some(fault),
-            }
-            let mut ask = self.ask.subscribe();
-            for round in 0u32.. {
-                match self.ask(&mut connection).await {
-                    Ok(word) => self.hear(&followed.name, Ok(word)),
-                    Err(fault) => return Some(fault),
-                }
-                followed.has_answered = true;
-                if round % OTHERS == 0 {
-                    self.look_for_others(sentinel, &mut connection).await;
-                }
-                let pause = match self.missing.load(Ordering::Relaxed) {
-                    0 => ROUND,
-                    _ => jittered(SEARCH),
-                };
-                let _ = timeout(pause, ask.changed()).await;
-            }
-            Some(Fault::timed_out())
-        };
-        // The driver ends with the connection.
-        let lost =
-            || Fault::passing(BackendKind::Unreachable, "the connection to a sentinel was lost");
-        until(asked, driver).await.unwrap_or_else(|| Some(lost()))
     }
 
     /// Learns its name, and asks it to tell its news. It need not allow either. False if it is followed at another
@@ -303,13 +232,13 @@ impl Sentinels {
                 return Err(not_asked(&RedisError::from(error.clone())));
             }
             [Value::Array(addr), details] => (addr, details),
-            _ => return Err(crate::connection::error::unexpected()),
+            _ => return Err(unexpected()),
         };
         let [host, port] = addr.as_slice() else {
-            return Err(crate::connection::error::unexpected());
+            return Err(unexpected());
         };
         let addr = text(host).zip(text(port).and_then(|port| port.parse().ok()));
-        let (host, port) = addr.ok_or_else(crate::connection::error::unexpected)?;
+        let (host, port) = addr.ok_or_else(unexpected)?;
         let epoch = field(details, "config-epoch").and_then(|epoch| epoch.parse().ok());
         Ok(SentinelReply::Names(Addr { host: host.into(), port }, epoch.unwrap_or(0)))
     }
@@ -359,9 +288,175 @@ impl Sentinels {
         }
     }
 
+    /// Asks every known sentinel about the primary, and whether there are enough sentinels for a failover. A
+    /// sentinel that hangs does not delay the others.
+    pub(crate) async fn survey(self: &Arc<Self>) -> Vec<SurveyReply> {
+        let addrs = self.addrs();
+        let mut asked = JoinSet::new();
+        for addr in addrs {
+            let sentinels = self.clone();
+            asked.spawn(async move {
+                let name = addr.to_string();
+                let said = timeout(2 * ANSWER, sentinels.question(addr)).await;
+                (name, said.unwrap_or_else(|_| Err(Fault::timed_out())))
+            });
+        }
+        let mut surveyed = asked.join_all().await;
+        surveyed.sort_by(|(one, _), (other, _)| one.cmp(other));
+        surveyed
+    }
+
+    async fn question(&self, addr: Addr) -> Result<Vec<Value>, Fault> {
+        // All sentinels have the same user and password.
+        let seed = self.seeds.first().ok_or_else(unexpected)?;
+        let info = addr.info(seed);
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connected = connect(&info, self.tls.as_deref(), config).await;
+        let (connection, driver) = connected.map_err(|error| at_sentinel(fault(&error)))?;
+        let asked = async {
+            let mut connection = connection;
+            let mut questions = redis::Pipeline::with_capacity(2);
+            questions.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+            questions.cmd("SENTINEL").arg("CKQUORUM").arg(&self.name);
+            let answers = connection.send_packed_commands(&questions, 0, 2).await;
+            answers.map_err(|error| at_sentinel(fault(&error)))
+        };
+        // The connection closes when its driver is dropped.
+        until(asked, driver).await.unwrap_or_else(|| Err(Fault::timed_out()))
+    }
+
     fn heard(&self) -> std::sync::MutexGuard<'_, KnownSentinels> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Keeps a connection to one sentinel, and asks it over that connection.
+struct Follower {
+    sentinels: Arc<Sentinels>,
+    /// How to connect to the sentinel.
+    info: ConnectionInfo,
+    followed: FollowedSentinel,
+    /// When a connection on which the sentinel had answered was lost last.
+    answered_at: Instant,
+    is_over: bool,
+}
+
+/// A connection over which a sentinel has answered.
+struct SentinelConnection {
+    connection: MultiplexedConnection,
+    driver: ClientDriver,
+    /// Changed when the sentinel is to be asked now.
+    ask: watch::Receiver<()>,
+}
+
+impl Follower {
+    async fn open(&self) -> Result<(MultiplexedConnection, ClientDriver), Fault> {
+        let settings = self.info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = self.info.clone().set_redis_settings(settings);
+        let receiver = self.sentinels.clone();
+        let push = move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+            receiver.on_push(&push);
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(push);
+        let tls = self.sentinels.tls.as_deref();
+        match timeout(ANSWER, connect(&info, tls, config)).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(error)) => Err(at_sentinel(why_not(&error, &info, tls, Mode::Sentinel).await)),
+            Err(_) => Err(Fault::timed_out()),
+        }
+    }
+
+    /// Asks the sentinel for the first time on a connection. It must answer, or the attempt to connect has failed.
+    async fn begin(
+        &mut self,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<watch::Receiver<()>, Fault> {
+        let Self { sentinels, followed, is_over, .. } = self;
+        if !sentinels.introduce(connection, followed).await? {
+            *is_over = true;
+            return Err(lost());
+        }
+        let ask = sentinels.ask.subscribe();
+        let reply = sentinels.ask(connection).await?;
+        sentinels.hear(&followed.name, Ok(reply));
+        Ok(ask)
+    }
+
+    /// Asks in every round, until the sentinel does not answer.
+    async fn keep_asking(
+        &self,
+        connection: &mut MultiplexedConnection,
+        ask: &mut watch::Receiver<()>,
+    ) -> Fault {
+        let Self { sentinels, followed, info, .. } = self;
+        for round in 0u32.. {
+            if round % OTHERS == 0 {
+                sentinels.look_for_others(info, connection).await;
+            }
+            let pause = match sentinels.missing.load(Ordering::Relaxed) {
+                0 => ROUND,
+                _ => jittered(SEARCH),
+            };
+            let _ = timeout(pause, ask.changed()).await;
+            match sentinels.ask(connection).await {
+                Ok(reply) => sentinels.hear(&followed.name, Ok(reply)),
+                Err(fault) => return fault,
+            }
+        }
+        Fault::timed_out()
+    }
+}
+
+impl Reconnect for Follower {
+    type Connected = SentinelConnection;
+
+    async fn connect(&mut self) -> Result<SentinelConnection, Fault> {
+        let (mut connection, mut driver) = self.open().await?;
+        // The driver ends with the connection.
+        let begun = until(self.begin(&mut connection), &mut driver).await;
+        let ask = begun.unwrap_or_else(|| Err(lost()))?;
+        Ok(SentinelConnection { connection, driver, ask })
+    }
+
+    async fn run(&mut self, connected: &mut SentinelConnection) -> Fault {
+        let SentinelConnection { connection, driver, ask } = connected;
+        let fault = until(self.keep_asking(connection, ask), driver).await.unwrap_or_else(lost);
+        self.answered_at = Instant::now();
+        fault
+    }
+
+    fn down(&mut self, fault: &Fault) {
+        let Self { sentinels, followed, answered_at, .. } = self;
+        // A sentinel that is followed at another address has its vote from there.
+        if self.is_over {
+            return;
+        }
+        sentinels.hear(&followed.name, Err(fault.clone().at(&followed.name)));
+        // The sentinel may be reachable at another of its addresses.
+        sentinels.heard().forget_aliases();
+        if !followed.is_seed && answered_at.elapsed() > GONE && sentinels.any_answers() {
+            sentinels.heard().leave(&followed.addr, &followed.name);
+            self.is_over = true;
+        }
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        sleep(pause).await;
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// Returns the fault for a connection that has ended.
+fn lost() -> Fault {
+    Fault::passing(BackendKind::Unreachable, "the connection to a sentinel was lost")
 }
 
 async fn in_time<T>(
@@ -410,49 +505,5 @@ fn text(value: &Value) -> Option<String> {
         Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),
         _ => None,
-    }
-}
-
-/// A sentinel's answer to each question, or the reason why it could not be asked.
-pub(crate) type SurveyReply = (String, Result<Vec<Value>, Fault>);
-
-impl Sentinels {
-    /// CoveredTickets every known sentinel about the primary, and whether there are enough sentinels for a failover. A
-    /// sentinel that hangs does not delay the others.
-    pub(crate) async fn survey(self: &Arc<Self>) -> Vec<SurveyReply> {
-        let addrs = self.addrs();
-        let mut asked = JoinSet::new();
-        for addr in addrs {
-            let sentinels = self.clone();
-            asked.spawn(async move {
-                let name = addr.to_string();
-                let said = timeout(2 * ANSWER, sentinels.question(addr)).await;
-                (name, said.unwrap_or_else(|_| Err(Fault::timed_out())))
-            });
-        }
-        let mut surveyed = asked.join_all().await;
-        surveyed.sort_by(|(one, _), (other, _)| one.cmp(other));
-        surveyed
-    }
-
-    async fn question(&self, addr: Addr) -> Result<Vec<Value>, Fault> {
-        // All sentinels have the same user and password.
-        let seed = self.seeds.first().ok_or_else(crate::connection::error::unexpected)?;
-        let info = addr.info(seed);
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connected = connect(&info, self.tls.as_deref(), config).await;
-        let (connection, driver) =
-            connected.map_err(|error| at_sentinel(crate::connection::error::fault(&error)))?;
-        let asked = async {
-            let mut connection = connection;
-            let mut questions = redis::Pipeline::with_capacity(2);
-            questions.cmd("SENTINEL").arg("MASTER").arg(&self.name);
-            questions.cmd("SENTINEL").arg("CKQUORUM").arg(&self.name);
-            let answers = connection.send_packed_commands(&questions, 0, 2).await;
-            answers.map_err(|error| at_sentinel(crate::connection::error::fault(&error)))
-        };
-        // The connection closes when its driver is dropped.
-        until(asked, driver).await.unwrap_or_else(|| Err(Fault::timed_out()))
     }
 }
