@@ -1,8 +1,9 @@
-//! A Redis Cluster: its nodes, and which of them has which slot.
+//! A Redis Cluster: its nodes, the map of its slots, and how both are discovered.
 //!
-//! The map of slots comes from `CLUSTER SLOTS`, asked of whichever node answers first: when it is first needed, whenever
-//! a node says or shows that it has changed, and every minute. It may be old: then the node that is asked says so, and
-//! [`redirect`](crate::redirect) says what is done about it.
+//! [`Cluster`] gives callers connections to the node that has a slot. A background task reads the map of slots with
+//! `CLUSTER SLOTS` from whichever node replies first. It does so on first use, when a node reports or shows that the
+//! map has changed, and every minute. The map may be outdated. Then the node that gets a command says so, and
+//! [`redirect`](crate::redirect) decides what to do next.
 
 use std::fmt;
 use std::future::{Future, poll_fn, ready};
@@ -37,16 +38,16 @@ use crate::node::Node;
 use crate::pubsub::subscription::{Channels, Subscription};
 use crate::slots::{Slot, SlotMap};
 
-/// It is asked for no sooner than this after the last time.
+/// The shortest time between two reads of the map.
 pub(crate) const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
 const NO_NODE: &str = "no node of the cluster has the slot of this lock";
 
-/// What the nodes of a cluster have in common.
+/// The settings that all nodes of a cluster share.
 pub(crate) struct ClusterConfig {
-    /// For links to any of them; it leads to none yet.
+    /// The settings of links. `target` is replaced for each node.
     pub(crate) link: LinkConfig,
     pub(crate) connections: usize,
-    /// What all names in the store begin with.
+    /// The prefix of all names in the store.
     pub(crate) prefix: String,
     pub(crate) handle: Handle,
     pub(crate) alarms: Arc<Alarms>,
@@ -57,28 +58,28 @@ pub(crate) struct Cluster {
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) config: ClusterConfig,
     pub(crate) topology: watch::Sender<Arc<Topology>>,
-    /// The map is to be asked for.
+    /// Notified when the map must be read again.
     pub(crate) wanted: Notify,
-    /// Links and nodes are numbered.
+    /// Counters that number links and nodes.
     links: AtomicU64,
     nodes: AtomicUsize,
-    /// Which node is asked first the next time.
+    /// Selects the node that is asked first the next time.
     pub(crate) turn: AtomicUsize,
-    /// Messages are sent within a shard: not before Redis 7.
+    /// Whether messages are sent within a shard, which needs Redis 7.
     pub(crate) sharded: Arc<AtomicBool>,
     listener: OnceLock<NodeListener>,
-    /// To what is sent to this process, and not about a lock, at any node.
+    /// The subscription to messages to this process that are not about a lock. It may be at any node.
     own_subscription: Arc<Subscription>,
 }
 
-/// What nodes have reported.
+/// The slots and nodes, as nodes have reported them.
 pub(crate) struct Topology {
     pub(crate) slots: SlotMap,
-    /// Those of the map, in its order.
+    /// The nodes of the map, in its order.
     nodes: Vec<Arc<Node>>,
-    /// Why no node answered the last time, and since when.
+    /// Since when no node replies, and why.
     pub(crate) outage: Option<(Moment, Fault)>,
-    /// How often nodes were asked.
+    /// How often the map was requested.
     pub(crate) asked: u64,
 }
 
@@ -93,19 +94,19 @@ impl Topology {
     }
 }
 
-/// Gets what the channels of this process carry.
+/// The receiver of messages to this process.
 struct NodeListener {
     process: String,
     listener: Arc<dyn Fn(Notification<'_>) + Send + Sync>,
 }
 
-/// Which of a node's links.
+/// The kind of a link to a node.
 #[derive(Clone, Copy)]
 pub(crate) enum LinkKind<'a> {
-    /// For everything that may create or free this lock.
+    /// For commands that may create or free this lock.
     Commands(&'a StoredName),
     Renewals,
-    /// For what concerns no lock.
+    /// For commands that are not about a lock.
     Any,
 }
 
@@ -141,7 +142,7 @@ impl Cluster {
         cluster
     }
 
-    /// Passes to `listener` what is sent to the channels of this process.
+    /// Passes messages to this process to `listener`.
     pub(crate) fn listen(
         self: &Arc<Self>,
         process: &str,
@@ -158,7 +159,7 @@ impl Cluster {
         self.own_subscription.start(process, listener, link, Vec::new(), &self.config.handle);
     }
 
-    /// How waiters learn that a lock is theirs.
+    /// Returns how waiters learn that they have the lock.
     pub(crate) fn wake_ups(&self) -> WakeUps {
         match self.sharded.load(Ordering::Relaxed) {
             true => self.own_subscription.state(),
@@ -174,22 +175,22 @@ impl Cluster {
         }
     }
 
-    /// The map may be old.
+    /// Requests the map, because it may be outdated.
     pub(crate) fn doubt(&self) {
         self.wanted.notify_one();
     }
 
-    /// The node that has a slot, if that is known.
+    /// Returns the node that has a slot, if it is known.
     pub(crate) fn owner(&self, slot: Slot) -> Option<Arc<Node>> {
         self.topology.borrow().owner(slot).cloned()
     }
 
-    /// The nodes there are.
+    /// Returns all known nodes.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         self.topology.borrow().nodes.clone()
     }
 
-    /// The outage, if there are links and none is connected.
+    /// Returns the outage, if there are links and none is connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let known = self.topology.borrow().clone();
         if known.nodes.is_empty() {
@@ -203,7 +204,7 @@ impl Cluster {
         outages.min_by_key(|outage| outage.since)
     }
 
-    /// A slot was found to be elsewhere.
+    /// Notes that another node has a slot.
     pub(crate) fn moved(&self, slot: Slot, to: &Addr) {
         if self.topology.borrow().slots.owner(slot) != Some(to) {
             self.change(|slots| slots.moved(slot, to.clone()));
@@ -211,7 +212,7 @@ impl Cluster {
         self.doubt();
     }
 
-    /// The node at an address.
+    /// Returns the node at an address, and adds it if it is new.
     pub(crate) fn node_at(&self, addr: &Addr) -> Arc<Node> {
         loop {
             if let Some(node) = self.topology.borrow().node(addr) {
@@ -229,7 +230,7 @@ impl Cluster {
         });
     }
 
-    /// What is known with this map: its nodes are those there were, and new ones.
+    /// Builds the topology for a map. Nodes that exist already are kept.
     pub(crate) fn with(
         &self,
         slots: SlotMap,
@@ -256,8 +257,8 @@ impl Cluster {
         node
     }
 
-    /// What makes a connection to a node one with TLS. A node that the cluster names by its address has a certificate
-    /// for the name under which the cluster is known.
+    /// Returns the TLS client for a node. If the cluster names the node by its IP address, the certificate must be for
+    /// the host name under which the cluster is known.
     pub(crate) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
         let tls = self.config.link.tls.as_ref()?;
         let named = self.seeds.iter().map(Addr::of).find(|seed| !seed.is_ip());
@@ -267,7 +268,7 @@ impl Cluster {
         }
     }
 
-    /// A connection to the node that has a slot, as soon as there is one.
+    /// Connects to the node that has a slot. Waits until a connection is up.
     pub(crate) async fn reach(
         &self,
         slot: Slot,
@@ -280,12 +281,12 @@ impl Cluster {
         Box::pin(self.reach_later(Some(slot), kind, answer_by)).await
     }
 
-    /// The same if there is one now.
+    /// Returns a connection to the node that has a slot, if one is up now.
     pub(crate) fn up(&self, slot: Slot, kind: LinkKind<'_>) -> Option<Connection> {
         kind.of(self.topology.borrow().owner(slot)?).up()
     }
 
-    /// A connection to any node, for what concerns no lock.
+    /// Connects to any node, for commands that are not about a lock.
     pub(crate) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
         let up = self.all().iter().find_map(|node| node.pool.any().up());
         match up {
@@ -349,7 +350,7 @@ impl Cluster {
         }
     }
 
-    /// Resolves when the map is known. The first error instead, if it cannot be read.
+    /// Waits until the map is known. Fails with the first error if it cannot be read.
     pub(crate) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
         self.doubt();
         let mut changes = self.topology.subscribe();
@@ -364,19 +365,19 @@ impl Cluster {
         }
     }
 
-    /// Resolves when there are nodes.
+    /// Resolves when nodes are known.
     pub(crate) async fn is_known(&self) {
         let mut changes = self.topology.subscribe();
         let _ = changes.wait_for(|known| !known.nodes.is_empty()).await;
     }
 
-    /// One of them after the other.
+    /// Returns one item after the other.
     fn next<'n, T>(&self, of: &'n [T]) -> Option<&'n T> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         of.get(turn.checked_rem(of.len())?)
     }
 
-    /// How to reach one node or another.
+    /// Returns how to connect to some node, another one each time.
     pub(crate) fn some_node(&self) -> ConnectionInfo {
         let addrs = self.topology.borrow().slots.nodes().to_vec();
         match self.next(&addrs) {
@@ -392,9 +393,9 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// The map is asked for again after so long, whatever has been heard.
+/// How often the map is read if nothing else requests it.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
-/// How long one node may take to tell it.
+/// How long one node may take to report the map.
 const ANSWER: Duration = Duration::from_millis(500);
 const NO_SLOTS: &str = "the cluster has no slots yet";
 
@@ -479,7 +480,7 @@ impl Cluster {
     }
 }
 
-/// Asks for the map whenever it is wanted, until the engine's runtime is dropped.
+/// Reads the map whenever it is requested, until the engine's runtime is dropped.
 pub(crate) async fn supervise(cluster: Arc<Cluster>) {
     cluster.wanted.notified().await;
     loop {
@@ -489,7 +490,7 @@ pub(crate) async fn supervise(cluster: Arc<Cluster>) {
     }
 }
 
-/// The first of two that succeeds, or the error of the second.
+/// Returns the first success of two futures, or the error of the second.
 async fn first_of<T, E>(
     one: impl Future<Output = Result<T, E>>,
     other: impl Future<Output = Result<T, E>>,
@@ -518,29 +519,29 @@ async fn first_of<T, E>(
     }
 }
 
-/// What the answer of a server that is no node of a cluster means.
+/// Returns the fault for the reply of a server that is not a node of a cluster.
 fn refused(error: &RedisError) -> Fault {
     let said = error.to_string();
     if said.contains("cluster support disabled") {
         return Fault::lasting(BackendKind::Other, NO_CLUSTER);
     }
-    // A sentinel, for one. Servers differ in their quotation marks.
+    // A sentinel replies like this, for example. Servers differ in their quotation marks.
     match said.contains("unknown command") && said.contains("CLUSTER") {
         true => Fault::lasting(BackendKind::Other, KNOWS_NO_CLUSTER),
         false => fault(error),
     }
 }
 
-/// One node of a cluster, for as long as it is one that has slots.
+/// One node of a cluster, as long as it has slots.
 struct Member {
     info: ConnectionInfo,
     addr: Addr,
-    /// It has no slots any more.
+    /// Whether the node has lost all of its slots.
     has_left: watch::Sender<bool>,
 }
 
 impl Member {
-    /// Makes the node at `addr`, where users sign in as the settings of another one say.
+    /// Returns the node at `addr`, which accepts the same user and password as `like`.
     fn new(addr: Addr, like: &ConnectionInfo) -> Self {
         Self { info: addr.info(like), addr, has_left: watch::Sender::new(false) }
     }
@@ -585,7 +586,7 @@ impl Discover for Member {
     }
 }
 
-/// One node of the cluster or another.
+/// Any node of the cluster.
 struct AnyNode(Arc<Cluster>);
 
 impl Discover for AnyNode {

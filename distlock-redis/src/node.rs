@@ -1,4 +1,4 @@
-//! One server that keeps locks: the connections to it, and the subscription there.
+//! One server that keeps locks: the links to it, and the subscription there.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use crate::pubsub::subscription::{Channels, Subscription};
 
 /// One server.
 pub(crate) struct Node {
-    /// Of the nodes of a manager; 0 where there is one.
+    /// The number among the nodes of a manager; 0 if there is only one.
     pub(crate) number: usize,
     pub(crate) pool: LinkPool,
     pub(crate) subscription: Arc<Subscription>,
@@ -20,7 +20,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// `links` counts the links of the manager, over all of its nodes.
+    /// Starts the links to a node. `links` counts the links of the manager over all of its nodes.
     pub(crate) fn start(
         link: LinkConfig,
         connections: usize,
@@ -37,13 +37,13 @@ impl Node {
         })
     }
 
-    /// Passes to `listener` what is sent to the channels of this process.
+    /// Passes messages to this process to `listener`.
     pub(crate) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
         let links = self.pool.all().to_vec();
         self.subscription.start(process, listener, self.link.clone(), links, handle);
     }
 
-    /// Where it is; `None` where that is asked of others, or it is reached by a file.
+    /// Returns the address; `None` if it has to be discovered.
     pub(crate) fn address(&self) -> Option<String> {
         self.link.target.address()
     }

@@ -1,7 +1,7 @@
-//! What a node of a cluster says when it does not carry a command out, and what is done then.
+//! Redirections by nodes of a cluster, and other refusals to run a command.
 //!
-//! Each of these answers is a definite no: the command was not executed, and may be sent again, elsewhere or later.
-//! A connection that ends and an answer that does not come are not among them: those are never sent again.
+//! Each of these replies means that the command was not executed. It may be sent again, elsewhere or later. A lost
+//! connection or a missing reply is no such refusal: those commands are never sent again.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use redis::{RedisError, Value};
 use crate::addr::Addr;
 use crate::slots::Slot;
 
-/// So many redirects in a row are followed.
+/// The most redirections in a row that are followed.
 const HOPS: u32 = 5;
-/// Until keys that are apart may be together again.
+/// How long to wait before retrying while a slot is being migrated (`TRYAGAIN`).
 const APART: Duration = Duration::from_millis(20);
-/// Until a node that cannot serve now may, or another has taken its place.
+/// How long to wait for a node that cannot serve now, or for its successor.
 const DOWN: Duration = Duration::from_millis(50);
 
-/// The error that a script gets midway when it touches a key that has gone ahead, or is not there.
+/// Part of the error that a script gets midway when it touches a key that is missing or was already migrated.
 const GONE_AHEAD: &str = "non local key";
 
-/// What a node said.
+/// A refusal of a node to run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// The slot is that node's.
+    /// The slot belongs to another node.
     Moved { slot: Slot, to: Addr },
-    /// The keys have gone to that node ahead of their slot.
+    /// The keys were migrated to another node before their slot.
     Ask { to: Addr },
-    /// Some of the keys have gone ahead, others have not.
+    /// Some of the keys were migrated already, others were not.
     TryAgain,
-    /// It does not serve the slot now, and does not know which node does.
+    /// The node does not serve the slot now, and does not know which node does.
     Unavailable,
 }
 
 impl Redirect {
-    /// What the node at `by` said; `None` if it is about something else.
+    /// Reads a refusal from an error of the node at `by`; `None` if the error has another meaning.
     pub(crate) fn of(error: &RedisError, by: &Addr) -> Option<Self> {
         let to = || error.redirect_node();
         match error.code()? {
@@ -45,21 +45,21 @@ impl Redirect {
             }
             "ASK" => Some(Self::Ask { to: Addr::parse(to()?.0, by)? }),
             "TRYAGAIN" => Some(Self::TryAgain),
-            // No script of ours gets this error after it has changed anything.
+            // No script of this crate gets this error after it has changed anything.
             "ERR" if error.to_string().contains(GONE_AHEAD) => Some(Self::TryAgain),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Some(Self::Unavailable),
             _ => None,
         }
     }
 
-    /// The same for what it said to several commands. If keys of some of them have gone ahead, those of others may
-    /// have not.
+    /// Reads a refusal from the replies to several commands. If keys of one command were migrated, keys of others may
+    /// not have been.
     pub(crate) fn of_answers(answers: &[Value], by: &Addr) -> Option<Self> {
         let said = answers.iter().find_map(|answer| Self::of_answer(answer, by))?;
         Some(if let Self::Ask { .. } = said { Self::TryAgain } else { said })
     }
 
-    /// The same for one of several answers.
+    /// Reads a refusal from one reply of several.
     pub(crate) fn of_answer(answer: &Value, by: &Addr) -> Option<Self> {
         match answer {
             Value::ServerError(error) => Self::of(&RedisError::from(error.clone()), by),
@@ -68,18 +68,18 @@ impl Redirect {
     }
 }
 
-/// Where a command goes next.
+/// The next node for a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RedirectTarget {
-    /// To the node that has the slot by then, after a pause.
+    /// The node that has the slot after a pause.
     Owner(Duration),
-    /// To that node, whose slot it is not yet, and now.
+    /// This node, now, although the slot is not yet its own.
     Asking(Addr),
-    /// Nowhere: it was sent about for too long.
+    /// No node, because the command was redirected too often.
     GiveUp,
 }
 
-/// The way of one command.
+/// The redirections of one command so far.
 #[derive(Debug, Default)]
 pub(crate) struct RedirectHistory {
     hops: u32,
@@ -87,7 +87,7 @@ pub(crate) struct RedirectHistory {
 }
 
 impl RedirectHistory {
-    /// What to do now that a node has said this.
+    /// Returns where to send the command after this refusal.
     pub(crate) fn next(&mut self, said: Redirect) -> RedirectTarget {
         let again = self.last.as_ref() == Some(&said);
         self.last = Some(said.clone());
@@ -97,7 +97,7 @@ impl RedirectHistory {
             Redirect::Moved { .. } | Redirect::Ask { .. } if self.hops == HOPS => {
                 RedirectTarget::GiveUp
             }
-            // Nodes that send each other's callers about: one of them does not know yet.
+            // If nodes redirect to each other, one of them does not know the migration yet.
             Redirect::Moved { .. } if again || self.hops > 0 => {
                 self.hop(RedirectTarget::Owner(jittered(APART)))
             }
@@ -106,7 +106,7 @@ impl RedirectHistory {
         }
     }
 
-    /// Whether the slot was on its way when it was last asked about, key by key.
+    /// Whether the last refusal means that the slot is being migrated.
     pub(crate) fn is_migrating(&self) -> bool {
         matches!(self.last, Some(Redirect::TryAgain | Redirect::Ask { .. }))
     }
@@ -116,7 +116,7 @@ impl RedirectHistory {
         step
     }
 
-    /// What was waited for is no hop in a row.
+    /// Waits before the next attempt. This ends a row of redirections.
     fn rest(&mut self, pause: Duration) -> RedirectTarget {
         self.hops = 0;
         RedirectTarget::Owner(jittered(pause))
@@ -181,8 +181,7 @@ mod tests {
         }
     }
 
-    /// A connection that has ended or was silent has not said that nothing was executed.
-    /// Fault: D7.
+    /// A lost connection or a missing reply does not mean that nothing was executed. Fault: D7.
     #[test]
     fn what_was_not_answered_is_not_sent_again() {
         let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! Which node a lock lives on, and the way of a command there.
+//! The node that has a lock, and the route of a command to that node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,14 @@ const SENT_ABOUT: &str = "the nodes of the cluster send this lock's commands fro
 const APART: &str = "the slot of this lock is on its way to another node of the cluster";
 const DOWN: &str = "the node of the cluster that has the slot of this lock does not serve it now";
 
-/// A node has no more links for commands than this.
+/// The most links for commands to one node.
 const MOST_CONNECTIONS: usize = 64;
 
 /// The nodes of one manager.
 pub(crate) enum Routing {
-    /// All locks are on one.
+    /// One node has all locks.
     One(Arc<Node>),
-    /// Each has some of the slots.
+    /// Each node has the locks of some slots.
     Cluster(Arc<Cluster>),
 }
 
@@ -47,7 +47,8 @@ impl Routing {
         }
     }
 
-    /// A number for it: renewals of locks with different ones are sent to different servers.
+    /// Returns a number for the node that has a lock. Renewals of locks with different numbers are sent to different
+    /// servers.
     pub(crate) fn part(&self, lock: &StoredName) -> usize {
         match self {
             Self::One(_) => 0,
@@ -66,7 +67,7 @@ impl Routing {
         Route { routing: self, alarms, lock, answer_by, detour: None }
     }
 
-    /// The cluster, if it is one.
+    /// Returns the cluster, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         match self {
             Self::One(_) => None,
@@ -74,7 +75,7 @@ impl Routing {
         }
     }
 
-    /// The outage, if no node can be reached.
+    /// Returns the outage, if no node can be reached.
     #[inline]
     pub(crate) fn outage(&self) -> Option<Outage> {
         match self {
@@ -83,13 +84,13 @@ impl Routing {
         }
     }
 
-    /// Over which connection goes what may free this lock.
+    /// Returns the number of the connection over which commands that may free this lock are sent.
     pub(crate) fn lane(&self, lock: &StoredName) -> usize {
         let lane = |node: &Node| node.number * MOST_CONNECTIONS + node.pool.lane(lock);
         self.with_node(lock, lane).unwrap_or(0)
     }
 
-    /// Passes to `listener` what is sent to the channels of this process.
+    /// Passes messages to this process to `listener`.
     pub(crate) fn listen(&self, process: &str, listener: Listener, handle: &Handle) {
         match self {
             Self::One(node) => node.listen(process, listener, handle),
@@ -97,7 +98,7 @@ impl Routing {
         }
     }
 
-    /// How waiters learn that a lock is theirs.
+    /// Returns how waiters learn that they have the lock.
     pub(crate) fn wake_ups(&self) -> WakeUps {
         match self {
             Self::One(node) => node.subscription.state(),
@@ -105,7 +106,7 @@ impl Routing {
         }
     }
 
-    /// Every link for commands there is.
+    /// Returns all links for commands.
     pub(crate) fn all_commands(&self) -> Vec<Arc<Link>> {
         match self {
             Self::One(node) => node.pool.all().to_vec(),
@@ -117,13 +118,13 @@ impl Routing {
     }
 }
 
-/// The way of one command about a lock to the node that has it.
+/// The route of one command about a lock to the node that has it.
 pub(crate) struct Route<'a> {
     routing: &'a Routing,
     alarms: &'a Alarms,
     lock: &'a StoredName,
     answer_by: Moment,
-    /// It was sent to another node in vain.
+    /// Present once another node has refused the command.
     detour: Option<Box<Detour>>,
 }
 
@@ -133,14 +134,14 @@ struct Detour {
 }
 
 impl<'a> Route<'a> {
-    /// The connection for everything that may create or free the lock.
+    /// Connects to the node for a command that may create or free the lock.
     pub(crate) async fn commands(&mut self) -> Result<Connection, Fault> {
         match self.routing {
             Routing::One(node) => {
                 let link = node.pool.commands(self.lock);
                 match link.up() {
                     Some(connection) => Ok(connection),
-                    // What is rare is on the heap, and not in the future of every command.
+                    // Rare cases are on the heap, and not in the future of every command.
                     None => Box::pin(link.connection(self.answer_by)).await,
                 }
             }
@@ -188,13 +189,13 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Whether the slot was on its way, key by key, when the command was last refused.
+    /// Whether the slot was being migrated when the command was last refused.
     pub(crate) fn is_migrating(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.way.is_migrating())
     }
 
-    /// Whether the command is to be sent again: a node of a cluster has said that it did not carry it out, and
-    /// there is time left.
+    /// Whether to send the command again: a node of a cluster has said that it did not run the command, and there is
+    /// time left.
     #[inline]
     pub(crate) fn should_retry<T>(
         &mut self,
@@ -227,8 +228,8 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Sends a command about a lock to the node that has it; in a cluster, where it may be another one by then, again and
-/// again until one carries it out, or the time is over.
+/// Sends a command about a lock to the node that has it. In a cluster that may change meanwhile, so the command is sent
+/// again until a node runs it or the time is over.
 macro_rules! routed {
     ($server:expr, $lock:expr, $answer_by:expr, |$connection:ident| $sent:expr) => {{
         let mut route = $server.routing.route(&$server.alarms, $lock.stored(), $answer_by);

@@ -1,10 +1,12 @@
-//! The Lua scripts, and how they are run: by hash; as text where the server does not know the hash, and
-//! the first time on a connection where order matters. Never by `SCRIPT LOAD`, which a cluster client
-//! sends to every node. Without a shebang line: a script that has one is refused under `maxmemory`
-//! even if it only frees.
+//! The Lua scripts, and the commands that run them.
 //!
-//! The hot part of a script comes first, before closures are made that it does not call: making them
-//! costs more than asking whether the queue exists.
+//! A script is run by its hash. It is run by its text if the server does not know the hash, and on its first use on a
+//! connection if nothing may overtake it. `SCRIPT LOAD` is never used, because a cluster client sends it to every node.
+//! No script has a shebang line: under `maxmemory`, a server refuses a script with a shebang even if the script only
+//! frees memory.
+//!
+//! The frequent path of a script comes first, before closures that it does not call are created: creating them costs
+//! more than asking whether the queue exists.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -17,7 +19,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 pub(crate) struct Script {
     text: Cow<'static, str>,
     hash: String,
-    /// Its bit among the scripts that every connection first sends as text; 0 if it is not one.
+    /// The bit of a script that every connection sends as text the first time; 0 for other scripts.
     pub(crate) bit: u8,
 }
 
@@ -28,13 +30,13 @@ impl Script {
         Self { text, hash, bit: 0 }
     }
 
-    /// A script that nothing sent later may overtake, as would happen if the server first had to
-    /// answer that it does not know the hash: a guard is dropped, and its lock taken again.
+    /// Makes a script that no later command may overtake. That could happen if the server first had to reply that it
+    /// does not know the hash: a guard is dropped, and its lock acquired again.
     fn in_order(bit: u8, text: impl Into<Cow<'static, str>>) -> Self {
         Self { bit, ..Self::new(text) }
     }
 
-    /// The alone token of a lock becomes another one.
+    /// Replaces the exclusive token of a lock by another token.
     pub(crate) fn downgrade(wakes: Wakes) -> Self {
         let text = concat!(
             "local v, n, first = redis.pcall('GET', KEYS[1]), 0, nil\n",
@@ -45,7 +47,7 @@ impl Script {
         Self::in_order(16, wakes.of(text))
     }
 
-    /// A token without a majority steps back.
+    /// Takes back the vote of a token that has no majority.
     pub(crate) fn offer() -> Self {
         let text = concat!(
             "local v, n, first = redis.pcall('GET', KEYS[1]), 0, nil\n",
@@ -63,28 +65,28 @@ impl Script {
         &self.text
     }
 
-    /// Runs it from the server's cache.
+    /// Returns the command that runs the script from the server's cache.
     pub(crate) fn by_hash(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)
     }
 
-    /// Runs it and fills the server's cache.
+    /// Returns the command that runs the script and adds it to the server's cache.
     pub(crate) fn by_text(&self, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.text, keys, args)
     }
 }
 
-/// How scripts send messages to other processes, and see whether one is there to hear them.
+/// How scripts send messages to other processes, and check that they are subscribed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakes {
     /// To all subscribers of a process's channel.
     Channels,
-    /// Within the part of a cluster that has the lock. One more argument, the last, is the tag of its slot, which is in
-    /// the names of the channels there; or nothing, where the cluster's messages go to all nodes.
+    /// Within the shard that has the lock. The last argument is then the tag of the lock's slot, which is in the names
+    /// of the channels there. It is empty if the cluster sends messages to all nodes.
     Shards,
 }
 
-/// What stands before a script that [sends messages within its shard](Wakes::Shards).
+/// The beginning of a script that [sends messages within its shard](Wakes::Shards).
 const SHARDS: &str = "local tag = table.remove(ARGV)
 local PUBLISH, NUMSUB = 'SPUBLISH', 'SHARDNUMSUB'
 if tag == '' then
@@ -94,12 +96,12 @@ else
 end
 ";
 
-/// Stands where a script begins to remove keys that it may touch again.
+/// Marks where a script begins to remove keys that it may touch again.
 const STAYS: &str = "-- (In a cluster: whether the slot stays where it is.)\n";
 
-/// What stands there in a cluster: a look at a key that is never there. While a slot moves key by key, the node that it
-/// leaves refuses whatever is not there any more, in the middle of a script as well, and what was done by then stays
-/// done. So it refuses this, and nothing was done.
+/// The replacement for that mark in a cluster: a look at a key that never exists. While a slot is being migrated key by
+/// key, the old node refuses keys that it no longer has, even in the middle of a script, and the changes until then
+/// stay. This look is refused before the script has changed anything.
 const LOOK: &str = "redis.call('EXISTS', KEYS[1] .. '?')\n";
 
 impl Wakes {
@@ -115,8 +117,8 @@ impl Wakes {
     }
 }
 
-/// One step of a lock's life as two scripts: they differ in their hot parts, so that tokens that are alone
-/// and tokens that are not each have what they need first.
+/// One operation as two scripts. They differ in their frequent paths: one is for exclusive tokens, the other one for
+/// shared tokens.
 pub(crate) struct ScriptPair {
     alone: Script,
     shared: Script,
@@ -155,7 +157,7 @@ impl ScriptPair {
         Self { alone: Script::in_order(4, alone), shared: Script::in_order(8, shared) }
     }
 
-    /// A release of the lock alone.
+    /// Frees the lock and does nothing else.
     pub(crate) fn free() -> Self {
         Self {
             alone: Script::new(include_str!("lua/free_lock.lua")),
@@ -170,18 +172,18 @@ impl ScriptPair {
         }
     }
 
-    /// The script for exclusive tokens, and the one for shared tokens.
+    /// Returns the script for exclusive tokens, and the one for shared tokens.
     pub(crate) fn both(self) -> (Script, Script) {
         (self.alone, self.shared)
     }
 
-    /// The script for tokens with this limit.
+    /// Returns the script for tokens with this limit.
     pub(crate) fn of(&self, limit: Limit) -> &Script {
         if limit.is_alone() { &self.alone } else { &self.shared }
     }
 }
 
-/// A key or an argument, written to the command without a `String` of its own.
+/// A key or an argument. It is written to the command without an allocation of its own.
 #[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     Text(&'a str),
@@ -191,7 +193,7 @@ pub(crate) enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    /// Its length, or more.
+    /// Returns its length, or more.
     fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -209,7 +211,7 @@ impl ToRedisArgs for Arg<'_> {
             Self::Queue(lock) => {
                 let mut out = out.writer_for_next_arg();
                 for part in lock.queue() {
-                    // Into memory: it cannot fail.
+                    // Writing to memory cannot fail.
                     let _ = out.write_all(part.as_bytes());
                 }
             }
@@ -230,24 +232,24 @@ fn call(name: &str, script: &str, keys: &[Arg<'_>], args: &[Arg<'_>]) -> Cmd {
     call
 }
 
-/// What a script is for.
+/// The purpose of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Take the lock, confirm it, wait for it.
+    /// Acquires the lock, confirms a reservation, or waits.
     Acquire,
-    /// Free it, or leave its queue.
+    /// Frees the lock, or leaves its queue.
     Release,
-    /// Extend a lease.
+    /// Extends a lease.
     Renew,
-    /// Give the lock from a token that has it alone to one that does not keep others out.
+    /// Replaces an exclusive token by one that admits others.
     Downgrade,
-    /// Free the lock while its slot of a cluster is being migrated, and touch no other key.
+    /// Frees the lock while its slot of a cluster is being migrated, and touches no other key.
     Free,
-    /// Raise the fence counter.
+    /// Raises the fence counter.
     Raise,
 }
 
-/// The text of a script, for tokens that have the lock alone or for others.
+/// Returns the text of a script, for exclusive tokens if `alone` is set, else for shared tokens.
 pub fn text(step: Step, alone: bool) -> String {
     let limit = if alone { Limit::ALONE } else { Limit::READ };
     let wakes = Wakes::Channels;

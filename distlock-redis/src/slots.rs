@@ -1,4 +1,4 @@
-//! Slots of a Redis Cluster: which one a name hashes to, a short tag for each, and which node has it.
+//! Slots of a Redis Cluster: the slot of a name, a short tag for each slot, and the node that has it.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,15 @@ use redis::Value;
 
 use crate::addr::{Addr, UNKNOWN_HOST};
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
-/// A slot: which part of a cluster a name belongs to.
+/// A slot, the part of a cluster that a name belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(u16);
 
 impl Slot {
-    /// The slot of a name: of its hash tag, if it has one.
+    /// Returns the slot of a name, or of its hash tag if it has one.
     pub(crate) fn of(name: &str) -> Self {
         let name = name.as_bytes();
         let tag = name.iter().position(|byte| *byte == b'{').and_then(|open| {
@@ -29,7 +29,7 @@ impl Slot {
         Self(hash % SLOTS as u16)
     }
 
-    /// The slot of that number, if there is one.
+    /// Returns the slot with this number, if there is one.
     pub(crate) fn numbered(number: u16) -> Option<Self> {
         (usize::from(number) < SLOTS).then_some(Self(number))
     }
@@ -38,14 +38,14 @@ impl Slot {
         self.0.into()
     }
 
-    /// A short text that hashes to this slot, for what belongs to the slot and to no lock: always the same
-    /// one, of at most five letters.
+    /// Returns a short text that hashes to this slot, for names that belong to the slot and to no lock. It is always
+    /// the same text, of at most five characters.
     pub(crate) fn tag(self) -> String {
         format!("{:x}", TAGS[self.number()])
     }
 }
 
-/// For each slot the smallest number that, written with hexadecimal digits, hashes to it.
+/// For each slot the smallest number whose hexadecimal digits hash to it.
 static TAGS: LazyLock<Box<[u32; SLOTS]>> = LazyLock::new(|| {
     let mut tags = Box::new([u32::MAX; SLOTS]);
     let mut left = SLOTS;
@@ -62,12 +62,12 @@ static TAGS: LazyLock<Box<[u32; SLOTS]>> = LazyLock::new(|| {
     tags
 });
 
-/// CRC16 as Redis has it: XMODEM.
+/// Computes the CRC16 that Redis uses: XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| step(crc, *byte))
 }
 
-/// The same for a number that is written with hexadecimal digits.
+/// Computes the CRC16 of the hexadecimal digits of a number.
 fn crc16_of_hex(number: u32) -> u16 {
     let digits = (32 - number.leading_zeros()).div_ceil(4).max(1);
     (0..digits).rev().fold(0, |crc, digit| {
@@ -96,24 +96,24 @@ const CRC16: [u16; 256] = {
     table
 };
 
-/// No node has that slot.
+/// The owner of a slot that no node has.
 const NO_NODE: u16 = u16::MAX;
 
-/// Which primary has which slot, as a node has reported.
+/// The primary of each slot, as a node has reported it.
 #[derive(Debug, Clone)]
 pub(crate) struct SlotMap {
-    /// For each slot the place in `nodes`.
+    /// For each slot the index of its owner in `nodes`.
     owners: Box<[u16; SLOTS]>,
     nodes: Vec<Addr>,
 }
 
 impl SlotMap {
-    /// No node has any slot.
+    /// Makes a map in which no node has a slot.
     pub(crate) fn empty() -> Self {
         Self { owners: Box::new([NO_NODE; SLOTS]), nodes: Vec::new() }
     }
 
-    /// Reads what `CLUSTER SLOTS` answered, as reported by the node at `by`; `None` if that is no map.
+    /// Reads the reply to `CLUSTER SLOTS` of the node at `by`; `None` if it has another form.
     pub(crate) fn parse(answer: &Value, by: &Addr) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
         let mut map = Self::empty();
@@ -133,23 +133,23 @@ impl SlotMap {
         Some(map)
     }
 
-    /// The primary that has a slot.
+    /// Returns the primary that has a slot.
     pub(crate) fn owner(&self, slot: Slot) -> Option<&Addr> {
         self.nodes.get(usize::from(self.owners[slot.number()]))
     }
 
-    /// The slot is that node's.
+    /// Notes that the node at `to` has a slot.
     pub(crate) fn moved(&mut self, slot: Slot, to: Addr) {
         let owner = self.index(to);
         self.owners[slot.number()] = owner;
     }
 
-    /// There is a node at that address.
+    /// Notes that there is a node at an address.
     pub(crate) fn knows(&mut self, node: Addr) {
         self.index(node);
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub(crate) fn nodes(&self) -> &[Addr] {
         &self.nodes
     }
@@ -163,8 +163,8 @@ impl SlotMap {
     }
 }
 
-/// A node as `CLUSTER SLOTS` names it: its host, port, id, and what else is known of it. A host that is not said is
-/// that of the node that answered; of one whose name is not known the address will do.
+/// Reads the address of a node from `CLUSTER SLOTS`: its host, port, id and other details. If the host is missing, it
+/// is the host of the node that replied. If the node's name is unknown, its IP address is used.
 fn addr(node: &[Value], by: &Addr) -> Option<Addr> {
     let host = match node.first()? {
         Value::Nil => String::new(),
@@ -183,7 +183,7 @@ fn addr(node: &[Value], by: &Addr) -> Option<Addr> {
     Some(Addr { host, port })
 }
 
-/// The address among what else is known of a node.
+/// Finds the IP address in the details of a node.
 fn ip(known: &Value) -> Option<String> {
     match known {
         Value::Array(words) => {
@@ -223,7 +223,7 @@ mod tests {
         Addr { host: host.into(), port }
     }
 
-    /// The servers' own answers to `CLUSTER KEYSLOT`.
+    /// The expected slots are the servers' replies to `CLUSTER KEYSLOT`.
     #[test]
     fn names_hash_as_servers_hash_them() {
         for (name, slot) in [

@@ -1,17 +1,7 @@
-//! Locks on one Redis (or Valkey) primary.
+//! The store on one Redis or Valkey deployment: a server, a primary behind Sentinel, or a cluster.
 //!
-//! The way `SET NX` with a random value and compare-and-delete make a lock is the one the Redis
-//! documentation describes; what it leaves out is here: fencing tokens that grow over lost data, a
-//! fair queue, and releases that are never overtaken by what was sent before them.
-//!
-//! - `acquire`: the fast path of a lock that is taken alone, without Lua; `refused`: which token has it instead; `marks`, `pairing`: whose answers these are
-//! - `queue`: waiting behind others; `grant`: how this and an `exchange` run their scripts
-//! - `renew`, `release`, `inspect`; `replicas`, `replicated`: what was written is confirmed by replicas; `record`: which process this is
-//! - `cluster`, `discovery`, `slots`, `redirect`, `renew_moving`, `lift`: what there is more of in a cluster
-//! - `fence`: the counters of fencing tokens; `server_clock`; `pubsub`, `prefixes`, `shards`, `letters`: notifications
-//! - `routing` → `node` → `pool` → `link` → `connection` → `io`: the way of a command to the server that
-//!   keeps the lock; `target`, `connect`, `tls`, `sign_in`, `greeting`, `able`, `previous`; `sentinels`, `survey`, `followed`, `primary`
-//! - `script`, `lua/`: what runs there; `error`: what its errors mean; `vote`, `identity`: what a node of a quorum is asked; `first`, `trial`: before the first lock; `server`
+//! [`RedisStore`] implements the core's traits. Each operation routes a command of [`commands`](crate::commands) to the
+//! node that has the lock.
 
 use std::fmt;
 use std::future::Future;
@@ -57,35 +47,35 @@ use crate::routing::{Routing, routed};
 use crate::script::Wakes;
 use crate::sentinel::sentinels::{PrimaryServer, Sentinels};
 
-/// Where locks are kept.
+/// The servers that keep the locks.
 pub enum RedisServers {
-    /// On the server at this address.
+    /// The server at this address.
     Single(ConnectionInfo),
-    /// On the server that sentinels name as the primary.
+    /// The server that sentinels name as the primary.
     Primary(Arc<Sentinels>),
-    /// In the cluster of these nodes.
+    /// The cluster that these nodes belong to.
     Cluster(Vec<ConnectionInfo>),
 }
 
-/// How to reach a Redis.
+/// The settings of a [`RedisStore`].
 pub struct RedisConfig {
     pub servers: RedisServers,
     pub tls: Option<Arc<TlsClient>>,
-    /// The replicas that have to confirm grants and renewals.
+    /// The replicas that must confirm grants and renewals.
     pub replicas: Option<Replicas>,
     pub command_timeout: Duration,
     pub connect_timeout: Duration,
     pub connections: usize,
     pub io_on_caller_runtime: bool,
-    /// Where the counter of fencing tokens is stored.
+    /// The key of the counter of fencing tokens.
     pub fence: String,
-    /// What all names in the store begin with.
+    /// The prefix of all names in the store, with its separator.
     pub prefix: String,
     pub events: Arc<dyn StoreEvents>,
 }
 
 impl RedisConfig {
-    /// `host:port` of the server, or its path; of several servers, one.
+    /// Returns the address of the server, or of one of several: `host:port`, or the path of a socket.
     pub(crate) fn address(&self) -> String {
         match &self.servers {
             RedisServers::Single(info) => Some(info.addr().to_string()),
@@ -96,14 +86,14 @@ impl RedisConfig {
     }
 }
 
-/// Locks on one Redis.
+/// A store of locks on one Redis deployment.
 pub struct RedisStore {
     pub(crate) server: Server,
     pub(crate) queue: Queue,
     renewals: Renewals,
     releases: Releases,
     exchanges: Exchanges,
-    /// Those that name the primary, where there are any.
+    /// The sentinels that name the primary, if there are any.
     pub(crate) sentinels: Option<Arc<Sentinels>>,
     /// The link for commands that are not about a lock; `None` for a cluster.
     pub(crate) link: Option<Arc<Link>>,
@@ -367,7 +357,7 @@ impl ProcessDirectory for RedisStore {
                 return;
             };
             let sharded = self.server.tag(&lock).is_some_and(|tag| !tag.is_empty());
-            // Its owner also finds out at its next renewal.
+            // The owner also notices at its next renewal.
             messages::notify_taken(&mut connection, &lock, &token, sharded, answer_by).await;
         });
     }

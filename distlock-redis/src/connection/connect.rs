@@ -1,4 +1,4 @@
-//! Opening a connection: the socket, its options, TLS, the sign-in, and what moves its bytes.
+//! Opens connections: the socket, its options, TLS, the sign-in, and the driver that moves the bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const KEEPALIVE: Duration = Duration::from_secs(1);
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Opens a connection that the current task drives by polling the second of what is returned.
+/// Opens a connection. The caller drives it by polling the returned future.
 pub(crate) async fn connect(
     info: &ConnectionInfo,
     tls: Option<&TlsClient>,
@@ -27,7 +27,8 @@ pub(crate) async fn connect(
     secure_and_sign_in(info, tls, open(info).await?, config).await
 }
 
-/// Opens a connection that the manager's thread drives, or callers with it (see [`io`](crate::connection::io)).
+/// Opens a connection that a [`Driver`] drives on the engine, or also on callers' runtimes (see
+/// [`io`](crate::connection::io)).
 pub(crate) async fn connect_driven(
     info: &ConnectionInfo,
     tls: Option<&TlsClient>,
@@ -45,7 +46,7 @@ pub(crate) async fn connect_driven(
     }
 }
 
-/// Opens the socket; its name is resolved again each time.
+/// Opens the socket. The host name is resolved again each time.
 async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
     match info.addr() {
         #[cfg(unix)]
@@ -67,7 +68,7 @@ async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
     }
 }
 
-/// Over the socket: it can still be moved to another reactor.
+/// Adds TLS above the socket, so that the socket can still change its reactor.
 async fn secure_and_sign_in(
     info: &ConnectionInfo,
     tls: Option<&TlsClient>,

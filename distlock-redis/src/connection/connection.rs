@@ -1,4 +1,7 @@
-//! A connection that is up: sends commands with a time limit, and notices when it has gone bad.
+//! A connection that is up. It sends commands with a time limit, checks that replies belong to their commands, and
+//! detects that the connection must be dropped.
+//!
+//! [`LiveConnection`] is the connection. [`Connection`] is one caller's handle of it.
 
 use std::ops::Range;
 use std::pin::{Pin, pin};
@@ -26,18 +29,18 @@ use crate::connection::server_info::ServerInfo;
 use crate::redirect::Redirect;
 use crate::script::{Arg, Script};
 
-/// A connection is left after so long without any answer, once a command has timed out.
+/// Drop the connection after this long without a reply, once a command has timed out.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// One caller's handle of a connection that is up.
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
     pub(crate) live: Arc<LiveConnection>,
-    /// What is sent was sent to another node of a cluster before, which did not carry it out.
+    /// Whether the command was sent to another node of a cluster before, which did not run it.
     pub(crate) resent: bool,
-    /// The slot has not come to this node yet: each command asks it to serve ahead of that.
+    /// Whether the slot is being migrated to this node: each command asks the node to serve it already (`ASKING`).
     pub(crate) asking: bool,
-    /// What a node of a cluster has said instead of an answer.
+    /// The refusal of a node of a cluster to run the last command.
     pub(crate) redirect: Option<Redirect>,
 }
 
@@ -47,7 +50,7 @@ impl Connection {
         Self { handle, live: live.clone(), resent: false, asking: false, redirect: None }
     }
 
-    /// Sends one command. An answer that is an error is an `Err`.
+    /// Sends one command. A reply that is an error is an `Err`.
     pub(crate) async fn command(
         &mut self,
         command: &Cmd,
@@ -78,8 +81,8 @@ impl Connection {
         answer
     }
 
-    /// Sends commands in one write; each has its own answer, which may be an error. `sent` was read
-    /// before, from the clock of the leases.
+    /// Sends commands in one write. Each has a reply of its own, which may be an error. `sent` was read before, from
+    /// the clock of the leases.
     pub(crate) async fn pipeline(
         &mut self,
         pipeline: &Pipeline,
@@ -167,8 +170,8 @@ impl Connection {
         answer.map_err(RedisOr::into_fault)
     }
 
-    /// The same for a script that must not be sent any more once `given_up` says so: its text goes
-    /// out later than its hash, when what comes behind it may have been sent already.
+    /// Runs a script unless `given_up` returns `true` before its text is sent. The text is sent later than the hash,
+    /// when later commands may have been sent already.
     pub(crate) async fn run_unless(
         &mut self,
         given_up: impl Fn() -> bool,
@@ -200,30 +203,30 @@ impl Connection {
 pub(crate) struct LiveConnection {
     connection: MultiplexedConnection,
     driver: Arc<Driver>,
-    /// Never zero.
+    /// The number of the connection, which is never 0.
     pub(crate) number: u64,
-    /// Earlier connections of this link that are closed at the server: nothing that was sent on them will
-    /// run any more.
+    /// The numbers of earlier connections of this link that are closed at the server: commands that were sent on them
+    /// will not run any more.
     pub(crate) closed: Range<u64>,
-    /// What the server is.
+    /// The server's description of itself.
     pub(crate) able: ServerInfo,
-    /// Which node of a cluster is behind it; `None` where there is no cluster.
+    /// The address of the node; `None` without a cluster.
     pub(crate) node: Option<Addr>,
     /// The server's address, for errors.
     address: Arc<str>,
-    /// The clock of the server behind it.
+    /// The clock of the server.
     pub(crate) server_clock: ServerClock,
-    /// The fence counter was raised to the server's time on this connection.
+    /// Whether the fence counter was raised to the server's time on this connection.
     pub(crate) fence_raised: AtomicBool,
-    /// Whose answers are known.
+    /// Decides which attempts are marked.
     pub(crate) marks: Marks,
-    /// What replicas are asked to confirm.
+    /// The `WAIT` commands of this connection.
     pub(crate) waits: Arc<ReplicaWaits>,
-    /// The scripts whose texts were sent on this connection.
+    /// The scripts whose texts were sent on this connection, as bits.
     texts: AtomicU8,
     alarms: Arc<Alarms>,
     command_timeout: Duration,
-    /// When a command first had no answer, with none answered since; 0 if all is well.
+    /// When a command first had no reply, with none replied to since; 0 if all is well.
     unanswered_since: AtomicU64,
     suspect: Notify,
     leave: Notify,
@@ -294,25 +297,25 @@ impl LiveConnection {
         }
     }
 
-    /// How the answers of a try of the fast path that is sent now are told apart from others'.
+    /// Decides how to recognize the replies to an attempt of the fast path that is sent now.
     pub(crate) fn marking(&self, now: Moment) -> Marking {
         self.marks.next(now, &self.driver)
     }
 
-    /// Whether another command was sent since so many were, and one that was known of.
+    /// Whether a further command was sent, besides one known command, since `sent_before` commands had been sent.
     pub(crate) fn was_overtaken(&self, sent_before: u32) -> bool {
         self.driver.sent() != sent_before.wrapping_add(1)
     }
 
-    /// Whether the script is to be sent as text now. From then on its hash will do on this connection.
+    /// Whether to send the script as text now. Afterwards its hash is enough on this connection.
     pub(crate) fn needs_text(&self, script: &Script) -> bool {
-        // Read first: a write would take the cache line from every other thread.
+        // Reads first: a write would take the cache line from every other thread.
         let bit = script.bit;
         self.texts.load(Ordering::Relaxed) & bit != bit
             && self.texts.fetch_or(bit, Ordering::Relaxed) & bit != bit
     }
 
-    /// What comes of it until then.
+    /// Waits for a future until `answer_by`; `None` if the time is over first.
     pub(crate) async fn within<T>(
         &self,
         future: impl Future<Output = T>,
@@ -323,8 +326,8 @@ impl LiveConnection {
 
     /// Runs `call` until the limit or the command timeout.
     ///
-    /// Takes it pinned: every layer that takes a future by value makes the one around it bigger by
-    /// twice its size, and these are moved to the heap for every lock.
+    /// Takes a pinned future: every layer that takes a future by value adds twice its size to the future around it, and
+    /// these are moved to the heap for every lock.
     async fn bounded<T>(
         &self,
         call: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
@@ -337,7 +340,7 @@ impl LiveConnection {
         let sending = pin!(send_over(&self.driver, call));
         match until(sending, alarm).await {
             Some(Ok(answer)) => {
-                // Read first: a write would take the cache line from every other thread.
+                // Reads first: a write would take the cache line from every other thread.
                 if self.unanswered_since.load(Ordering::Relaxed) != 0 {
                     self.unanswered_since.store(0, Ordering::Relaxed);
                 }
@@ -348,8 +351,8 @@ impl LiveConnection {
                 Err(RedisOr::Redis(error))
             }
             None => {
-                // A call that its caller's limit has cut short says little about the connection; but
-                // most limits are a command timeout as well, counted from a moment before.
+                // A call that was cut short by its caller's limit says little about the connection. But most limits are
+                // a command timeout as well, counted from a moment before.
                 if answer_by.since(sent) >= self.command_timeout / 4 * 3 {
                     self.missed(sent);
                 }
@@ -358,40 +361,41 @@ impl LiveConnection {
         }
     }
 
-    /// Leaves the connection if the node cannot serve locks any more: `READONLY`, `NOAUTH` …
+    /// Drops the connection if the node cannot serve locks any more: `READONLY`, `NOAUTH` …
     pub(crate) fn check_error(&self, error: &RedisError) {
         if leaves_connection(error) {
             self.leave.notify_one();
         }
     }
 
-    /// The same for one answer of a pipeline.
+    /// Drops the connection if this reply of a pipeline is such an error.
     pub(crate) fn check_answer(&self, answer: &Value) {
         if let Value::ServerError(error) = answer {
             self.check_error(&RedisError::from(error.clone()));
         }
     }
 
-    /// An answer that no server gives to what was asked. Leaves the connection: nothing that follows
-    /// on it can be trusted.
+    /// Drops the connection after a reply that no server gives to this command: later replies cannot be trusted either.
+    /// Returns the fault.
     pub(crate) fn unexpected_answer(&self) -> Fault {
         self.leave.notify_one();
         unexpected()
     }
 
-    /// The same for an answer that belongs to another command: asked again on the next connection,
-    /// it may be the right one.
+    /// Drops the connection after a reply that belongs to another command. Returns a passing fault, because a retry on
+    /// the next connection may succeed.
     pub(crate) fn desynchronized(&self) -> Fault {
         self.leave.notify_one();
         Fault::passing(BackendKind::Other, "an answer that belongs to another command")
     }
 
-    /// Whose runtime moves its bytes.
+    /// Returns whose runtime moves the bytes.
     pub(crate) fn driven_by(&self) -> DrivenBy {
         self.driver.driven_by()
     }
 
-    /// A command had no answer. The second one in a row is enough; those sent together are one.
+    /// Notes a command without a reply. The second one in a row drops the connection. Commands that were sent together
+    /// count as one.
     fn missed(&self, sent: Moment) {
         let now = Clock::Boottime.now().as_nanos();
         let first =
@@ -403,7 +407,7 @@ impl LiveConnection {
         }
     }
 
-    /// Resolves when the connection should be left.
+    /// Resolves when the connection should be dropped.
     pub(crate) async fn gone_bad(&self) {
         let silent = async {
             loop {
@@ -418,7 +422,7 @@ impl LiveConnection {
     }
 }
 
-/// An error of the client, kept as it is for callers that need its code, or one of ours.
+/// An error of the client library, kept for callers that need its code, or a fault.
 pub(crate) enum RedisOr {
     Redis(RedisError),
     Fault(Fault),
@@ -433,7 +437,7 @@ impl RedisOr {
     }
 }
 
-/// Reads an integer answer.
+/// Reads an integer reply.
 pub(crate) fn integer(value: &Value) -> Result<i64, Fault> {
     match value {
         Value::Int(number) => Ok(*number),
@@ -442,7 +446,7 @@ pub(crate) fn integer(value: &Value) -> Result<i64, Fault> {
     }
 }
 
-/// The numbers in an answer of up to seven parts.
+/// Returns the numbers in a reply of up to seven parts.
 pub(crate) fn ints(answer: &[Value]) -> [Option<i64>; 7] {
     std::array::from_fn(|at| match answer.get(at) {
         Some(Value::Int(number)) => Some(*number),
@@ -450,9 +454,9 @@ pub(crate) fn ints(answer: &[Value]) -> [Option<i64>; 7] {
     })
 }
 
-/// How far the server's clock is ahead of ours.
+/// The difference between the server's clock and this process's clock.
 pub(crate) struct ServerClock {
-    /// In µs; `i64::MIN` while it is not known.
+    /// The server's clock minus our clock, in µs; `i64::MIN` while it is unknown.
     ahead: AtomicI64,
 }
 
@@ -461,13 +465,13 @@ impl ServerClock {
         Self { ahead: AtomicI64::new(i64::MIN) }
     }
 
-    /// The server has just said that it is so many µs past the epoch.
+    /// Notes the server's time, in µs since the epoch, that has just arrived.
     pub(crate) fn set(&self, micros: i64) {
         let own = i64::try_from(micros_of(Clock::Boottime.now())).unwrap_or(i64::MAX);
         self.ahead.store(micros.saturating_sub(own), Ordering::Release);
     }
 
-    /// The server's time, in µs, when `after` will have passed from now; 0 if it is not known.
+    /// Returns the server's time in µs, `after` from now; 0 if it is unknown.
     pub(crate) fn time_after(&self, after: Duration) -> u64 {
         match self.ahead.load(Ordering::Acquire) {
             i64::MIN => 0,

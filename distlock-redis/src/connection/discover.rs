@@ -1,4 +1,4 @@
-//! Where a link finds the server that it connects to.
+//! Finds the server that a link connects to.
 
 use std::future::{Future, pending, ready};
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use redis::ConnectionInfo;
 
 use crate::addr::Addr;
 
-/// A future that borrows what it asks.
+/// A future that borrows the object it asks.
 pub(crate) type Discovering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Finds the server of a link: one address, the primary that sentinels name, or a node of a cluster.
+/// Finds the server of a link: a fixed address, the primary that sentinels name, or a node of a cluster.
 pub(crate) trait Discover: Send + Sync {
     /// Finds the server to connect to now.
     fn find(&self) -> Discovering<'_, Result<Address, Fault>>;
@@ -22,7 +22,7 @@ pub(crate) trait Discover: Send + Sync {
         None
     }
 
-    /// Resolves when another server has taken the place of this one, which may still answer.
+    /// Resolves when another server has replaced this one, which may still reply.
     fn moved_from<'a>(&'a self, _address: &'a Address) -> Discovering<'a, ()> {
         Box::pin(pending())
     }
@@ -32,39 +32,39 @@ pub(crate) trait Discover: Send + Sync {
         Box::pin(ready(()))
     }
 
-    /// Resolves when there will be no server any more.
+    /// Resolves when the server is gone for good.
     fn until_gone(&self) -> Discovering<'_, ()> {
         Box::pin(pending())
     }
 
-    /// Whether there will be no server any more.
+    /// Whether the server is gone for good.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// Ends the links to this server: it is asked nothing any more.
+    /// Ends the links to this server.
     fn leave(&self) {}
 
-    /// Which node of a cluster it is.
+    /// Returns the address of the node; `None` without a cluster.
     fn node(&self) -> Option<Addr> {
         None
     }
 
-    /// Looks for the server more often until what this returns is dropped: a connection is missing.
+    /// Searches more often until the returned value is dropped, because a connection is missing.
     fn search(&self) -> Option<Box<dyn Send>> {
         None
     }
 
-    /// How long a link waits at most before it tries again.
+    /// Returns the longest pause between two attempts of a link to connect.
     fn longest_pause(&self) -> Duration {
         Duration::from_millis(500)
     }
 }
 
-/// The server that was found.
+/// The address of a server that was found.
 pub(crate) struct Address {
     pub(crate) info: ConnectionInfo,
-    /// Another number is another server: what was sent to the one before runs there, if at all.
+    /// The number of the server. Commands that were sent to a server with another number run there, if at all.
     pub(crate) server: u64,
 }
 
@@ -75,7 +75,7 @@ impl Address {
     }
 }
 
-/// A server that is always at one address.
+/// A server with a fixed address.
 pub(crate) struct FixedServer(pub(crate) ConnectionInfo);
 
 impl Discover for FixedServer {

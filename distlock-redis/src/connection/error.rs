@@ -5,38 +5,38 @@ use redis::{ErrorKind, RedisError};
 
 use crate::connection::tls::refusal;
 
-/// The error for a fence counter that holds what no honest counter can.
+/// The error for a fence counter with a value that no valid counter can have.
 pub(crate) const COUNTER: &str = "the counter of fencing tokens (`<prefix>:fence`) holds a value that \
     it cannot have: something else has written to it, or the server's clock was wrong; delete that key";
-/// The error for a node of a cluster, even if it is the only one: a lock, its queue and the counter
-/// must be in one place.
+/// The error for a node of a cluster, even if it is the only one: a lock, its queue and the counter must be in one
+/// place.
 pub(crate) const CLUSTER: &str =
     "this server is a node of a cluster: use redis-cluster://host[:port]";
-/// The error for a connection that was closed while it was made.
+/// The error for a connection that was closed while it was opened.
 const GREETING: &str = "the connection was closed at the greeting, or the answer is not a Redis's: check host and \
     port; at a port for TLS use rediss:// or `?tls=true`";
-/// The same during a handshake.
+/// The error for a connection that was closed during a TLS handshake.
 const HANDSHAKE: &str = "the connection was closed in the TLS handshake: check host and port, and whether a Redis \
     speaks TLS there";
-/// The error for a server that is no node of a cluster.
+/// The error for a server that is not a node of a cluster.
 pub(crate) const NO_CLUSTER: &str =
     "this server is not a node of a cluster: use redis://host[:port]";
-/// The same for a server that does not know what a cluster is.
+/// The error for a server without any cluster support.
 pub(crate) const KNOWS_NO_CLUSTER: &str = "this server knows nothing of clusters: use redis://host[:port], or \
     redis-sentinel://host[:port]/NAME if it is a sentinel";
-/// What the client says when a `SELECT` failed; it leaves the server's code out.
+/// The client library's text for a failed `SELECT`. It leaves the server's code out.
 const SELECT_FAILED: &str = "refused to switch database";
-/// What a server answers to an `INCR` of a value that cannot be incremented.
+/// The server's replies to an `INCR` of a value that cannot be incremented.
 const NO_NUMBER: [&str; 2] =
     ["value is not an integer or out of range", "increment or decrement would overflow"];
-/// Where a server begins to repeat the arguments of a command.
+/// The texts before the arguments of a command, which servers repeat.
 const ARGUMENTS: [&str; 2] = [", with args", " with args"];
-/// What is in the name of every lock and of every queue.
+/// Parts of the names of all locks and queues.
 const NAMES: [&str; 2] = ["lock:", "queue:"];
-/// Longer than the name of any command.
+/// The longest command name that is kept in an error.
 const LONGEST_COMMAND: usize = 32;
 
-/// Whether the node behind a connection cannot serve locks any more, and another must be found.
+/// Whether the node cannot serve locks any more, so that another one must be found.
 pub(crate) fn leaves_connection(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS"))
 }
@@ -45,13 +45,13 @@ pub(crate) fn is_missing_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Whether a node of a cluster answers that a key belongs to another node, or that keys are apart.
+/// Whether a node of a cluster replies that a key belongs to another node, or that keys are on different nodes.
 pub(crate) fn is_of_cluster(error: &RedisError) -> bool {
     matches!(error.code(), Some("CROSSSLOT" | "MOVED" | "ASK"))
 }
 
-/// Whether the server refuses until an operator changes permissions or commands: not if it is busy,
-/// loads its data or has too many clients, for which it has codes of their own.
+/// Whether the server refuses until an operator changes permissions or commands. That is not the case while it is busy,
+/// loads its data or has too many clients, for which it has other codes.
 pub(crate) fn is_denied(error: &RedisError) -> bool {
     let text = error.to_string();
     match error.code() {
@@ -64,17 +64,16 @@ pub(crate) fn is_denied(error: &RedisError) -> bool {
     }
 }
 
-/// The text of an error without keys, passwords and other arguments of the command.
+/// Returns the text of an error without keys, passwords and other arguments of the command.
 pub(crate) fn words(error: &RedisError) -> String {
     without_arguments(&error.to_string())
 }
 
-/// Servers repeat what they do not understand: the arguments of an unknown command, or a word in
-/// quotes. Command names are kept.
+/// Removes the arguments that servers repeat: those of an unknown command, or a word in quotes. Command names are kept.
 fn without_arguments(text: &str) -> String {
     let end = ARGUMENTS.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
     let text = &text[..end];
-    // A key may also appear without quotes. It may contain anything: all that follows goes as well.
+    // A key may also appear without quotes. It may contain any character, so the rest of the text is removed as well.
     let name = NAMES.iter().filter_map(|name| text.find(name)).min();
     let text = match name {
         Some(name) => {
@@ -97,7 +96,7 @@ fn without_arguments(text: &str) -> String {
                 words.push_str(&rest[..end]);
                 rest = &rest[end..];
             }
-            // It may contain quotes of its own: up to the last one.
+            // The quotation may contain quotes itself, so it extends to the last one.
             _ => {
                 words.extend([&rest[..at], "…"]);
                 rest = behind.rsplit_once(quote).map_or("", |(_, behind)| behind);
@@ -107,7 +106,7 @@ fn without_arguments(text: &str) -> String {
     words + rest
 }
 
-/// Where a quotation begins; an apostrophe is none.
+/// Finds the beginning of a quotation. An apostrophe is none.
 fn opening_quote(text: &str) -> Option<(usize, char)> {
     let mut before = ' ';
     text.char_indices().find(|(_, c)| {
@@ -117,8 +116,8 @@ fn opening_quote(text: &str) -> Option<(usize, char)> {
     })
 }
 
-/// The store error that an error of the client stands for, by code: many codes (`OOM`, `NOREPLICAS`,
-/// `BUSY`) have no kind in the client.
+/// Maps an error of the client library to a fault. It goes by the server's code, because many codes (`OOM`,
+/// `NOREPLICAS`, `BUSY`) have no kind in the client library.
 pub(crate) fn fault(error: &RedisError) -> Fault {
     let said = error.to_string();
     let text = without_arguments(&said);
@@ -139,7 +138,7 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
             return Fault::lasting(BackendKind::Refused, text);
         }
         _ if is_of_cluster(error) => return Fault::lasting(BackendKind::Other, CLUSTER),
-        // Of our keys only the counter is incremented.
+        // The counter is the only key of ours that is incremented.
         Some("ERR") if NO_NUMBER.iter().any(|words| said.contains(words)) => {
             return Fault::lasting(BackendKind::Other, COUNTER);
         }
@@ -158,12 +157,12 @@ pub(crate) fn fault(error: &RedisError) -> Fault {
     }
 }
 
-/// The store error for a connection that could not be made to this database. When a `SELECT` failed,
-/// the client's error has the server's text without its code.
+/// Maps an error while a connection to this database is opened to a fault. If a `SELECT` failed, the client library's
+/// error has the server's text without its code.
 pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fault {
     let said = error.to_string();
     if !said.contains(SELECT_FAILED) {
-        // What a port for TLS does with a sign-in in plain text.
+        // A TLS port closes the connection like this after a plain-text sign-in.
         let dropped = error.is_connection_dropped() && !error.is_connection_refusal();
         let cut = dropped || error.kind() == ErrorKind::Parse;
         return match (cut && refusal(error).is_none(), tls) {
@@ -186,12 +185,12 @@ pub(crate) fn not_connected(error: &RedisError, database: i64, tls: bool) -> Fau
     let text = without_arguments(&said);
     match says(&["Authentication required", "permission"]) {
         true => Fault::lasting(BackendKind::Refused, text),
-        // It is busy, or loads its data.
+        // The server is busy, or loads its data.
         false => Fault::passing(BackendKind::Other, text),
     }
 }
 
-/// What to look at where there is no server at all.
+/// Adds a hint to the fault if there is no server at all.
 fn no_server(fault: Fault, error: &RedisError) -> Fault {
     let said = error.to_string();
     if error.is_connection_refusal() {
@@ -203,7 +202,7 @@ fn no_server(fault: Fault, error: &RedisError) -> Fault {
     }
 }
 
-/// The error for an answer that no command of ours can have.
+/// Returns the fault for a reply that none of our commands can have.
 pub(crate) fn unexpected() -> Fault {
     Fault::lasting(BackendKind::Other, "an answer that does not fit the command; is it a Redis?")
 }

@@ -1,4 +1,4 @@
-//! The first commands on a connection: what the server is, and how it sees the connection.
+//! The handshake of a connection: the server's description of itself, a failed sign-in, and the eviction policy.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::connection::tls::TlsClient;
 const NO_WAIT: &str = "`replicas` needs the command WAIT, which the server refuses: allow it (`+wait`), or leave \
     `replicas` out where writes are durable without it";
 
-/// What a server said when it was greeted.
+/// The server's answers in a handshake.
 pub(crate) struct Greeting {
     pub(crate) able: ServerInfo,
-    /// This connection as the server sees it, if it says so.
+    /// The connection as the server sees it, if the server says so.
     pub(crate) peer: Option<Peer>,
 }
 
-/// Asks in one write. A server may refuse to say anything; then nothing is known, and nothing held against it.
+/// Performs the handshake in one write. If the server does not describe itself, it is accepted.
 pub(crate) async fn greet(
     connection: &MultiplexedConnection,
     expects: ExpectedServer,
@@ -42,7 +42,7 @@ pub(crate) async fn greet(
     let answers = answers.map_err(|error| fault(&error))?;
     let able = answers.first().map(ServerInfo::of).unwrap_or_default();
     able.check(expects.mode)?;
-    // Here, and not at the first lock.
+    // Fails here, and not at the first lock.
     if let Some(Value::ServerError(error)) = answers.get(2) {
         let error = RedisError::from(error.clone());
         return Err(if is_denied(&error) {
@@ -63,7 +63,7 @@ const LOOK: Duration = Duration::from_millis(300);
 const NO_PASSWORD: &str = "the server knows no such user, and lets clients in without a password: leave \
     user and password out of the URL, if it is the server that is meant";
 
-/// Why a connection could not be made, to a server of the mode that is expected.
+/// Finds out why a connection to a server of the expected mode could not be opened.
 pub(crate) async fn why_not(
     error: &RedisError,
     info: &ConnectionInfo,
@@ -80,12 +80,12 @@ pub(crate) async fn why_not(
             Err(other) => other,
             Ok(()) => Fault::lasting(BackendKind::Refused, NO_PASSWORD),
         },
-        // It asks for another one, or says nothing.
+        // The server expects another password, or does not reply.
         _ => as_it_is,
     }
 }
 
-/// What the server says to a client that has not signed in.
+/// Asks the server to describe itself to a client that has not signed in.
 async fn without_password(
     info: &ConnectionInfo,
     tls: Option<&TlsClient>,
@@ -101,8 +101,8 @@ async fn without_password(
     hello.map(|hello| ServerInfo::of(&hello)).map_err(|error| fault(&error))
 }
 
-/// The policy by which the server evicts locks; `None` if it evicts nothing, or if this user may not
-/// ask with `INFO`.
+/// Returns the policy by which the server evicts locks; `None` if it evicts nothing, or if this user may not run
+/// `INFO`.
 pub(crate) async fn policy(connection: &mut MultiplexedConnection) -> Option<String> {
     let info: String = cmd("INFO").arg("memory").query_async(connection).await.ok()?;
     let field = |name: &str| {

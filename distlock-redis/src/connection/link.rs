@@ -1,10 +1,11 @@
-//! A connection that reconnects: a supervisor over a multiplexed connection.
+//! Links: connections that reconnect, and the pool of links to one server.
 //!
-//! The supervisor runs on the engine's runtime and ends with it. It drives the connection as well,
-//! unless a caller's task does (see [`io`](crate::connection::io)); callers send from their own tasks.
+//! A supervisor on the engine's runtime opens the connection of a link, and again whenever it is lost. It also drives
+//! the connection, unless a task of a caller does (see [`io`](crate::connection::io)). Callers send from their own
+//! tasks.
 //!
-//! A connection is left when two commands in a row had no answer, when nothing arrived for a second
-//! after one had none, or when the node says that it takes no writes.
+//! Clients drop the connection when two commands in a row had no reply, when nothing arrived for a second after a
+//! command had none, or when the node replies that it accepts no writes.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -33,40 +34,40 @@ use crate::connection::server_info::{ExpectedServer, ServerInfo};
 use crate::connection::tls::TlsClient;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Commands that may wait to be written: callers beyond it wait in order.
+/// The number of commands that may wait to be written. Further callers wait in order.
 const BUFFER: usize = 1024;
 
-/// Bits for the connections of one link in their numbers, below those for the link's.
+/// Number of bits for the connections of one link in their numbers, below the bits for the link.
 const CONNECTIONS: u32 = 28;
 const MOVED: &str = "another server has taken its place";
 
-/// How a link connects and how long it waits.
+/// The settings of a link.
 #[derive(Clone)]
 pub(crate) struct LinkConfig {
-    /// Where the server is.
+    /// Finds the server.
     pub(crate) target: Arc<dyn Discover>,
-    /// What makes it a connection with TLS.
+    /// Makes the connection one with TLS.
     pub(crate) tls: Option<Arc<TlsClient>>,
-    /// What kind of server is to be there.
+    /// The kind of server that is expected.
     pub(crate) expects: ExpectedServer,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// Whether a caller's runtime may drive the connection.
     pub(crate) by_callers: bool,
-    /// What its state is reported to.
+    /// Receives reports on the state of the link.
     pub(crate) events: Arc<dyn StoreEvents>,
 }
 
-/// A connection to one server, made on first use and again whenever it is lost.
+/// A connection to one server, opened on first use and again whenever it is lost.
 pub(crate) struct Link {
     config: LinkConfig,
     alarms: Arc<Alarms>,
     state: watch::Sender<LinkState>,
-    /// Since when there was no connection; 0 while there is one, or before its first use.
+    /// Since when there is no connection; 0 while there is one, or before the first use.
     down_since: AtomicU64,
-    /// It is to be connected: rung by its first use.
+    /// Notified by the first use, which makes the link connect.
     wanted: Notify,
-    /// The number of its first connection. No two connections of a manager have the same number.
+    /// The number of the first connection. All connections of a manager have different numbers.
     first_number: u64,
 }
 
@@ -77,7 +78,7 @@ enum LinkState {
 }
 
 impl Link {
-    /// `number` is its own, of all links of the manager.
+    /// Starts a link. `number` is unique among the links of the manager.
     pub(crate) fn start(
         config: LinkConfig,
         handle: &Handle,
@@ -96,7 +97,7 @@ impl Link {
         link
     }
 
-    /// The connection, if there is one now.
+    /// Returns the connection, if there is one now.
     #[inline]
     pub(crate) fn up(&self) -> Option<Connection> {
         match &*self.state.borrow() {
@@ -105,8 +106,7 @@ impl Link {
         }
     }
 
-    /// The connection, as soon as there is one. Fails at `answer_by`, and at once where trying again
-    /// cannot help.
+    /// Waits for a connection. Fails at `answer_by`, or at once if retrying cannot help.
     pub(crate) async fn connection(&self, answer_by: Moment) -> Result<Connection, Fault> {
         if let LinkState::Up(live) = &*self.state.borrow() {
             return Ok(Connection::to(live));
@@ -119,12 +119,12 @@ impl Link {
         Box::pin(self.outcome(answer_by, settled)).await
     }
 
-    /// The connection, or why the first attempt to make one failed.
+    /// Waits for the first attempt to connect, and returns its result.
     pub(crate) async fn first(&self, answer_by: Moment) -> Result<Connection, Fault> {
         self.outcome(answer_by, |state| !matches!(state, LinkState::Unused)).await
     }
 
-    /// Whose runtime moves its bytes; `None` while there is no connection.
+    /// Returns whose runtime moves the bytes; `None` while there is no connection.
     pub(crate) fn driven_by(&self) -> Option<DrivenBy> {
         match &*self.state.borrow() {
             LinkState::Up(live) => Some(live.driven_by()),
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Since when it has had no connection.
+    /// Returns since when there is no connection.
     pub(crate) fn down_since(&self) -> Option<Moment> {
         let since = self.down_since.load(Ordering::Relaxed);
         (since != 0).then(|| Moment::from_nanos(since))
@@ -147,7 +147,7 @@ impl Link {
         }
     }
 
-    /// What the server is that it is connected to.
+    /// Returns the description of the server that it is connected to.
     pub(crate) fn able(&self) -> Option<ServerInfo> {
         match &*self.state.borrow() {
             LinkState::Up(live) => Some(live.able.clone()),
@@ -155,7 +155,7 @@ impl Link {
         }
     }
 
-    /// The number of the connection; `None` while there is none.
+    /// Returns the number of the connection; `None` while there is none.
     pub(crate) fn number(&self) -> Option<u64> {
         match &*self.state.borrow() {
             LinkState::Up(live) => Some(live.number),
@@ -163,7 +163,7 @@ impl Link {
         }
     }
 
-    /// The server's time in µs, as far as its answers on this connection tell; else 0.
+    /// Returns the server's time in µs, as far as replies on this connection tell; else 0.
     pub(crate) fn server_time(&self) -> u64 {
         match &*self.state.borrow() {
             LinkState::Up(live) => live.server_clock.time_after(Duration::ZERO),
@@ -175,7 +175,7 @@ impl Link {
         matches!(&*self.state.borrow(), LinkState::Up(_))
     }
 
-    /// Why the last attempt to connect failed, or the connection was lost.
+    /// Returns why the last attempt to connect failed, or why the connection was lost.
     pub(crate) fn last_error(&self) -> Option<Fault> {
         match &*self.state.borrow() {
             LinkState::Down(fault) => Some(fault.clone()),
@@ -183,13 +183,13 @@ impl Link {
         }
     }
 
-    /// Resolves when there is a connection; it makes none.
+    /// Resolves when there is a connection. It does not open one.
     pub(crate) async fn is_up(&self) {
         let mut states = self.state.subscribe();
         let _ = states.wait_for(|state| matches!(state, LinkState::Up(_))).await;
     }
 
-    /// Resolves when there is none.
+    /// Resolves when there is no connection.
     pub(crate) async fn is_down(&self) {
         let mut states = self.state.subscribe();
         let _ = states.wait_for(|state| !matches!(state, LinkState::Up(_))).await;
@@ -202,7 +202,7 @@ impl Link {
 
     fn went_down(&self, fault: Fault) {
         let now = Clock::Boottime.now().as_nanos();
-        // Since the first of several failures.
+        // Keeps the time of the first of several failures.
         let orders = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.down_since.compare_exchange(0, now, orders.0, orders.1);
         self.state.send_replace(LinkState::Down(fault));
@@ -244,19 +244,19 @@ async fn supervise(link: Arc<Link>) {
     keep_connected(client, back_off).await;
 }
 
-/// Makes the connections of a link, one after the other.
+/// Opens the connections of a link, one after the other.
 struct LinkClient {
     link: Arc<Link>,
     number: u64,
     previous: PreviousConnections,
     watch: Box<dyn LinkWatch>,
-    /// Where the latest server was found.
+    /// The address of the latest server.
     address: Option<Address>,
     /// Held while a connection is missing.
     search: Option<Box<dyn Send>>,
 }
 
-/// A connection that is up, and what moves its bytes.
+/// A connection that is up, and its driver.
 struct DrivenConnection {
     live: Arc<LiveConnection>,
     driver: Arc<Driver>,
@@ -327,7 +327,7 @@ impl Reconnect for LinkClient {
     }
 }
 
-/// Resolves when another server has taken the place of the one at this address.
+/// Resolves when another server has replaced the one at this address.
 async fn moved(link: &Link, address: Option<&Address>) {
     match address {
         Some(address) => link.config.target.moved_from(address).await,
@@ -335,7 +335,7 @@ async fn moved(link: &Link, address: Option<&Address>) {
     }
 }
 
-/// Makes a connection and closes the ones before it.
+/// Opens a connection and closes the earlier ones.
 async fn establish(
     link: &Link,
     address: &Address,
@@ -376,14 +376,14 @@ fn lost(detail: &'static str) -> Fault {
     Fault::passing(BackendKind::Unreachable, detail)
 }
 
-/// Links to one server: for commands, and one for renewals, which acquires must not starve.
+/// The links to one server: some for commands, and one for renewals, which acquires must not delay.
 pub(crate) struct LinkPool {
     commands: Vec<Arc<Link>>,
     renewals: Arc<Link>,
 }
 
 impl LinkPool {
-    /// `links` counts the links of the manager.
+    /// Starts the links to one server. `links` counts the links of the manager.
     pub(crate) fn start(
         config: &LinkConfig,
         connections: usize,
@@ -401,19 +401,20 @@ impl LinkPool {
         }
     }
 
-    /// The link for everything that may create or free this lock.
+    /// Returns the link for commands that may create or free this lock.
     #[inline]
     pub(crate) fn commands(&self, lock: &StoredName) -> &Arc<Link> {
         &self.commands[self.lane(lock)]
     }
 
-    /// The number of that link.
+    /// Returns the index of that link.
     #[inline]
     pub(crate) fn lane(&self, lock: &StoredName) -> usize {
         lock.part(self.commands.len())
     }
 
-    /// The link for renewals. They only extend a lease they find, so their order does not matter.
+    /// Returns the link for renewals. A renewal only extends an existing lease, so the order of renewals does not
+    /// matter.
     pub(crate) fn renewals(&self) -> &Arc<Link> {
         &self.renewals
     }
@@ -423,10 +424,10 @@ impl LinkPool {
         self.commands.iter().any(|link| link.is_connected())
     }
 
-    /// The outage, if no link for commands is connected.
+    /// Returns the outage, if no link for commands is connected.
     #[inline]
     pub(crate) fn outage(&self) -> Option<Outage> {
-        // Nearly every call that asks finds none.
+        // Nearly every call finds no outage.
         match self.commands.iter().all(|link| link.down_since().is_none()) {
             true => None,
             false => self.outage_of_all(),
@@ -442,7 +443,7 @@ impl LinkPool {
         Some(Outage { since, fault })
     }
 
-    /// Every link for commands.
+    /// Returns all links for commands.
     pub(crate) fn all(&self) -> &[Arc<Link>] {
         &self.commands
     }

@@ -1,27 +1,27 @@
-//! Earlier connections of a link: commands that were sent on them may still run (R9).
+//! Earlier connections of a link. Commands that were sent on them may still run (R9).
 
 use std::ops::Range;
 
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 
-/// More earlier connections than this, where they cannot be closed, are not remembered.
+/// The most earlier connections that are remembered if they cannot be closed.
 const MOST_OPEN: usize = 8;
 
-/// Earlier connections of a link, all to one server.
+/// The earlier connections of a link to one server.
 pub(crate) struct PreviousConnections {
-    /// Which server that is.
+    /// The number of that server.
     server: u64,
     /// The number of the first connection to it.
     first: u64,
-    /// Those that are not known to be closed at the server.
+    /// The connections that may still be open at the server.
     open: Vec<Peer>,
-    /// There are more, whose names at the server are not known.
+    /// Whether there are further connections whose names at the server are unknown.
     unnamed: bool,
     closed_below: u64,
 }
 
-/// What a server calls a connection.
+/// The name of a connection at the server.
 #[derive(Clone)]
 pub(crate) struct Peer {
     id: String,
@@ -29,7 +29,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// From what it answers to `CLIENT INFO`.
+    /// Reads the reply to `CLIENT INFO`.
     pub(crate) fn of(info: &str) -> Option<Self> {
         let field = |name| info.split_whitespace().find_map(|field| field.strip_prefix(name));
         Some(Self { id: field("id=")?.to_owned(), addr: field("addr=")?.to_owned() })
@@ -37,19 +37,19 @@ impl Peer {
 }
 
 impl PreviousConnections {
-    /// There are none: the first one will have this number.
+    /// Makes an empty list. The first connection will have this number.
     pub(crate) fn none(first: u64) -> Self {
         Self { server: 0, first, open: Vec::new(), unnamed: false, closed_below: first }
     }
 
-    /// Closes them at the server, over its `own` new connection of this number, where an ACL allows it: what
-    /// was sent on them and not read yet can then never run. Returns the numbers of those of which that is
-    /// certain.
+    /// Closes the earlier connections at the server, over the new connection with this number, if an ACL allows it.
+    /// Commands that were sent on closed connections and not read yet can then never run. Returns the numbers of those
+    /// connections that are certainly closed.
     ///
-    /// Connections to another server than before are forgotten: it is no longer asked, and to the new one
-    /// their names mean nothing. What was sent on them stays unsettled.
+    /// If the server is another one than before, the connections to the earlier server are forgotten: that server is no
+    /// longer asked, and their names mean nothing to the new one. Commands that were sent on them stay unsettled.
     ///
-    /// Cancel safe: nothing is noted before all is done.
+    /// Cancel safe: the state changes only after everything is done.
     pub(crate) async fn close(
         &mut self,
         connection: &MultiplexedConnection,
@@ -63,10 +63,10 @@ impl PreviousConnections {
         let mut connection = connection.clone();
         let mut open = Vec::new();
         for peer in &self.open {
-            // The number alone may be another client's: a server that was restarted counts anew.
+            // The id alone may be another client's: a restarted server counts from the beginning again.
             let mut kill = cmd("CLIENT");
             kill.arg("KILL").arg("ID").arg(&peer.id).arg("ADDR").arg(&peer.addr);
-            // Where one cannot be closed the next one cannot either.
+            // If one cannot be closed, the next one cannot be closed either.
             if !open.is_empty() || kill.query_async::<i64>(&mut connection).await.is_err() {
                 open.push(peer.clone());
             }
@@ -77,7 +77,7 @@ impl PreviousConnections {
         let all_closed = open.is_empty() && !self.unnamed;
         let closed_below = if all_closed { number } else { self.closed_below };
         open.extend(own);
-        // After the last await.
+        // This stands after the last await.
         *self = Self { open, unnamed, closed_below, ..*self };
         self.first..closed_below
     }

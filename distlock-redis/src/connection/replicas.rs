@@ -1,9 +1,9 @@
-//! Having what was written confirmed by replicas: `WAIT` (`replicas(n)`), and which writes of a connection were;
-//! `replicated` asks.
+//! Confirmation of writes by replicas with `WAIT` (`replicas(n)`). [`confirm`](crate::commands::confirm) sends the
+//! commands.
 //!
-//! It confirms what was written before it on the *same* connection, and the server answers nothing else there
-//! meanwhile. So one confirms all that were: while one is under way, those that try to take a lock meanwhile share
-//! the next. A try that is alone carries its own, in the same write.
+//! A `WAIT` confirms everything that was written before it on the *same* connection, and blocks the connection
+//! meanwhile. So one `WAIT` serves all writes before it. While one is in flight, further attempts to acquire a lock
+//! share the next. An attempt that is alone carries its own `WAIT`, in the same write.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,23 +15,23 @@ use tokio::sync::Notify;
 
 use crate::connection::error::fault;
 
-/// By how many replicas grants and renewals are confirmed.
+/// The number of replicas that confirm grants and renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replicas {
     pub count: u32,
-    /// How long that may take; the server answers nothing else on the connection meanwhile.
+    /// How long the confirmation may take. The server blocks the connection meanwhile.
     pub timeout: Duration,
 }
 
 impl Replicas {
-    /// What asks for it.
+    /// Returns the command that asks the replicas.
     pub(crate) fn wait(&self) -> Cmd {
         let mut wait = Cmd::with_capacity(3, 24);
         wait.arg("WAIT").arg(self.count).arg(millis(self.timeout).max(1));
         wait
     }
 
-    /// Whether the answer to it says so.
+    /// Checks that its reply counts enough replicas.
     pub(crate) fn check(&self, answer: &Value) -> Result<(), Fault> {
         match answer {
             Value::Int(confirmed) if *confirmed >= i64::from(self.count) => Ok(()),
@@ -47,46 +47,47 @@ impl Replicas {
     }
 }
 
-/// The `WAIT`s of one connection.
+/// The `WAIT` commands of one connection.
 #[derive(Default)]
 pub(crate) struct ReplicaWaits {
     state: Mutex<WaitState>,
-    /// One was answered or given up.
+    /// Notified when one got a reply or was given up.
     changed: Notify,
 }
 
-/// Each write that is to be confirmed has a ticket, drawn when it was sent or later: a `WAIT` that is sent
-/// after that covers it.
+/// The tickets of a connection. Each write that replicas must confirm has a ticket, drawn after the write was sent. A
+/// `WAIT` that is sent later covers the ticket.
 #[derive(Default)]
 struct WaitState {
     drawn: u64,
-    /// Up to which ticket the one under way asks.
+    /// The last ticket that the `WAIT` in flight covers.
     asking: Option<u64>,
-    /// An [`WaitSender`] asks next.
+    /// Whether a [`WaitSender`] sends the next one.
     has_next: bool,
-    /// Tickets up to this one are confirmed.
+    /// The last confirmed ticket.
     confirmed: u64,
-    /// Tickets up to this one were asked for last and not confirmed, with the answer.
+    /// The last ticket that was asked for and not confirmed, with the reply.
     refused: Option<(u64, Value)>,
-    /// The last one that was answered was for several.
+    /// Whether the last `WAIT` with a reply covered several tickets.
     was_shared: bool,
 }
 
-/// What a caller that wants a ticket confirmed does next.
+/// The next step for a caller whose ticket must be confirmed.
 pub(crate) enum TicketStatus {
     Confirmed,
     Refused(Value),
-    /// It asks, for all tickets there are by then.
+    /// The caller sends a `WAIT` for all tickets that exist by then.
     Ask(WaitSender),
-    /// Another one asks.
+    /// Another caller sends one.
     Wait,
 }
 
-/// A caller that asks next, or is asking. Dropped without an answer, it leaves that to another one.
+/// The right to send the next `WAIT`, and then its state. If it is dropped without a reply, another caller gets the
+/// right.
 pub(crate) struct WaitSender {
     waits: Arc<ReplicaWaits>,
     pub(crate) replicas: Replicas,
-    /// Which tickets it asks for, once it does.
+    /// The tickets that it covers, once it was sent.
     asks: Option<CoveredTickets>,
 }
 
@@ -97,14 +98,14 @@ struct CoveredTickets {
 }
 
 impl ReplicaWaits {
-    /// For what was sent before.
+    /// Draws a ticket for everything that was sent before.
     pub(crate) fn ticket(&self) -> u64 {
         let mut state = self.state();
         state.drawn += 1;
         state.drawn
     }
 
-    /// Adds a `WAIT` behind a write that is about to be sent, if it is likely to be alone.
+    /// Adds a `WAIT` after a write that is about to be sent, if the write is likely to be alone.
     pub(crate) fn ask_with(
         self: &Arc<Self>,
         replicas: Replicas,
@@ -122,7 +123,7 @@ impl ReplicaWaits {
         Some(WaitSender { waits: self.clone(), replicas, asks })
     }
 
-    /// A ticket for what was sent a moment ago. Its caller asks next, if no other does yet.
+    /// Draws a ticket for a write that was just sent. The caller sends the next `WAIT` unless another caller will.
     pub(crate) fn sent(self: &Arc<Self>, replicas: Replicas) -> (u64, Option<WaitSender>) {
         let mut state = self.state();
         state.drawn += 1;
@@ -135,10 +136,10 @@ impl ReplicaWaits {
         ticket <= self.state().confirmed
     }
 
-    /// What becomes of a ticket.
+    /// Returns the status of a ticket.
     pub(crate) fn status(self: &Arc<Self>, ticket: u64, replicas: Replicas) -> TicketStatus {
         let mut state = self.state();
-        // First: what a later one has confirmed is confirmed, whatever an earlier one said.
+        // Checked first: a later `WAIT` may have confirmed it, even if an earlier one did not.
         if ticket <= state.confirmed {
             return TicketStatus::Confirmed;
         }
@@ -154,7 +155,7 @@ impl ReplicaWaits {
         TicketStatus::Ask(WaitSender { waits: self.clone(), replicas, asks: None })
     }
 
-    /// Resolves when a `WAIT` was answered or given up after this was called.
+    /// Resolves when a `WAIT` got a reply or was given up after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
         self.changed.notified()
     }
@@ -165,8 +166,8 @@ impl ReplicaWaits {
 }
 
 impl WaitSender {
-    /// To be called right before a `WAIT` is sent: it covers the tickets that were drawn until now. False while
-    /// another one is under way.
+    /// Begins a `WAIT` that is sent right afterwards. It covers the tickets that were drawn until now. Returns `false`
+    /// while another one is in flight.
     pub(crate) fn begin(&mut self) -> bool {
         let mut state = self.waits.state();
         if state.asking.is_some() {
@@ -181,7 +182,7 @@ impl WaitSender {
         true
     }
 
-    /// Notes the answer for all tickets that it covers. Returns the last of them.
+    /// Notes the reply for all tickets that it covers. Returns the last of them.
     pub(crate) fn answered(self, answer: Value) -> Option<u64> {
         let CoveredTickets { covers, for_several } = self.asks?;
         let mut state = self.waits.state();

@@ -1,13 +1,13 @@
-//! The marks on tries of the fast path, by which their answers are known to be their own (R3). `reply_check` checks the
-//! answers.
+//! Decides how to recognize the replies to an attempt of the fast path (R3).
+//! [`LiveConnection`](super::connection::LiveConnection) checks the replies accordingly.
 //!
-//! The answers to a try carry nothing of it. A proxy that loses one gives every later caller what
-//! belongs to another, until something shows it: an `ECHO` behind the try, of the end of its token.
+//! The replies to an attempt contain nothing that identifies it. If a proxy loses one reply, every later caller gets
+//! the reply to another command, until something reveals it: an `ECHO` of the end of the token, sent after the attempt.
 //!
-//! Where answers are lost, a try is given those to commands that were sent behind it. So a try that finds
-//! its connection idle does without an `ECHO`, and asks for one only if something was sent before its
-//! answers came. Answers that come late or twice show in the counter, which otherwise is above all values
-//! seen; and a mark was checked a moment before.
+//! If replies are lost, an attempt receives replies to commands that were sent after it. So an attempt that finds its
+//! connection idle needs no `ECHO`. It asks for one only if another command was sent before its replies arrived.
+//! Replies that arrive late or twice are revealed by the fence counter, which otherwise is above all values seen. And a
+//! mark was checked a moment before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,44 +18,45 @@ use redis::Cmd;
 
 use crate::connection::io::Driver;
 
-/// So many tries of a thread in a millisecond carry an `ECHO` each; of more, one in so many.
+/// The number of attempts of a thread per millisecond that carry an `ECHO` each. Of the others, one in [`ECHO_EVERY`]
+/// does.
 const ECHOES: u64 = 4;
 const ECHO_EVERY: u64 = 64;
-/// For so many ns after a mark was checked, tries on an idle connection go without.
+/// How long attempts on an idle connection need no `ECHO` after a mark was checked, in ns.
 const CHECKED: u64 = 1_000_000;
-/// For so many ns after a try was not alone, others are not taken to be: asking later is a round trip more.
+/// How long no attempt is taken to be alone after another one was not, in ns. Asking later costs one more round trip.
 const SHARED: u64 = 100_000_000;
 
-/// How the answers to a try are told apart from others'.
+/// How to recognize the replies to an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marking {
-    /// By an `ECHO` behind it.
+    /// By an `ECHO` after it.
     Echo,
-    /// If nothing is sent before they come; so many commands were sent before it.
+    /// By the fact that nothing else is sent before they arrive. `before` is the number of commands that were sent
+    /// earlier.
     Alone { before: u32 },
-    /// By the `ECHO` of another: answers that are shifted stay shifted until one shows it.
+    /// By the `ECHO` of another attempt: replies that are shifted stay shifted until one reveals it.
     ByOthers,
 }
 
-/// What a connection knows of the marks on it.
+/// The state of marks on a connection.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// The user that signed in may not use `ECHO`: answers are taken as they come.
+    /// Whether this user may not run `ECHO`. Replies are then accepted as they arrive.
     denied: AtomicBool,
-    /// A millisecond, and in the low 16 bits how many tries were sent in it, by thread.
+    /// By thread: a millisecond, and in the low 16 bits the number of attempts that were sent in it.
     tries: PerThread<AtomicU64>,
-    /// When the last try was sent whose mark came back.
+    /// When the last attempt was sent whose mark came back.
     checked: AtomicU64,
-    /// When something was last sent behind a try that had been alone.
+    /// When another command was last sent after an attempt that had been alone.
     shared: AtomicU64,
-    /// A try that was alone has no answers yet that are known to be its own: whatever is sent behind it
-    /// carries an `ECHO`.
+    /// Whether an attempt that was alone has no recognized replies yet. All attempts after it carry an `ECHO`.
     alone: AtomicBool,
 }
 
 impl Marks {
-    /// For a try that is sent now. Not an `ECHO` for every one on a busy connection, where that cost 5 %
-    /// of the rate.
+    /// Decides for an attempt that is sent now. On a busy connection not every attempt has an `ECHO`, because that
+    /// costs 5 % of the throughput.
     pub(crate) fn next(&self, now: Moment, driver: &Driver) -> Marking {
         if self.denied.load(Ordering::Relaxed) {
             return Marking::ByOthers;
@@ -76,17 +77,17 @@ impl Marks {
         if is_marked(tries) { Marking::Echo } else { Marking::ByOthers }
     }
 
-    /// The same for a vote: whether it has an `ECHO`. It draws from no counter, which would show answers that
-    /// come twice, and so it never does without one because it is alone.
+    /// Decides whether a vote has an `ECHO`. A vote draws from no counter that would reveal replies that arrive twice,
+    /// so being alone is not enough.
     pub(crate) fn next_of_votes(&self, now: Moment) -> bool {
         !self.denied.load(Ordering::Relaxed) && is_marked(self.count(now))
     }
 
-    /// Which try of its millisecond it is.
+    /// Counts an attempt. Returns its number within the millisecond.
     fn count(&self, now: Moment) -> u64 {
         const COUNT: u32 = 16;
         let millisecond = now.as_nanos() / 1_000_000;
-        // Load and store, not one atomic step: a try that goes uncounted is one more echo.
+        // Loads and stores in two steps: an uncounted attempt only costs one more `ECHO`.
         let (_, own) = self.tries.own();
         let before = own.load(Ordering::Relaxed);
         let counted = (before >> COUNT == millisecond).then_some(before);
@@ -95,25 +96,25 @@ impl Marks {
         tries & ((1 << COUNT) - 1)
     }
 
-    /// The mark of a try that was sent then came back.
+    /// Notes that the mark of an attempt that was sent then came back.
     pub(crate) fn came_back(&self, sent: Moment) {
         self.checked.store(sent.as_nanos(), Ordering::Relaxed);
         self.are_known();
     }
 
-    /// Something was sent behind a try that had been alone.
+    /// Notes that another command was sent after an attempt that had been alone.
     pub(crate) fn was_shared(&self, now: Moment) {
         self.shared.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// From now on no try is marked.
+    /// Stops marking attempts.
     pub(crate) fn deny(&self) {
         self.denied.store(true, Ordering::Relaxed);
     }
 
-    /// Answers came whose they are is known, and with them those in front.
+    /// Notes that replies were recognized, and so were all replies before them.
     pub(crate) fn are_known(&self) {
-        // Read first: a write would take the cache line from every other thread.
+        // Reads first: a write would take the cache line from every other thread.
         if self.alone.load(Ordering::Relaxed) {
             self.alone.store(false, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! What a server is and can, as it says itself.
+//! The server's description of itself, and whether locks can be kept there.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) const NO_SENTINEL: &str = "this server is not a sentinel: name sentin
 const REPLICA: &str = "this server is a replica, and takes no writes as long as it is: name its primary; \
     redis-sentinel:// follows that";
 
-/// How servers keep data together.
+/// The mode of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Standalone,
@@ -23,15 +23,15 @@ pub(crate) enum Mode {
     Sentinel,
 }
 
-/// What a link needs of its server.
+/// The requirements of a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExpectedServer {
     pub(crate) mode: Mode,
-    /// That it has what was written confirmed by replicas.
+    /// Whether replicas must confirm writes.
     pub(crate) replicas: bool,
 }
 
-/// What a server says about itself in its answer to `HELLO`. What it does not say is not held against it.
+/// The reply of a server to `HELLO`. Missing details are accepted.
 #[derive(Clone, Default)]
 pub(crate) struct ServerInfo {
     server: Option<String>,
@@ -41,7 +41,7 @@ pub(crate) struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Reads the answer: a map, or the same in a row.
+    /// Reads the reply, which is a map or the same as a list.
     pub(crate) fn of(hello: &Value) -> Self {
         let mut able = Self::default();
         let mut note = |name: &Value, value: &Value| {
@@ -64,7 +64,7 @@ impl ServerInfo {
         able
     }
 
-    /// Whether a client that `expects` a server of this mode can keep locks there.
+    /// Checks that a client that `expects` a server of this mode can keep locks there.
     pub(crate) fn check(&self, expects: Mode) -> Result<(), Fault> {
         let wrong = |text| Err(Fault::lasting(BackendKind::Other, text));
         match (self.mode, expects) {
@@ -73,7 +73,7 @@ impl ServerInfo {
             (Some(Mode::Sentinel), _) => wrong(SENTINEL),
             (Some(Mode::Cluster), Mode::Standalone) => wrong(CLUSTER),
             (Some(Mode::Standalone), Mode::Cluster) => wrong(NO_CLUSTER),
-            // It may be promoted, or another server be found at that address, at any time.
+            // The server may be promoted, or another one may be found at that address, at any time.
             _ if self.replica => Err(Fault::passing(BackendKind::ReadOnly, REPLICA)),
             _ => Ok(()),
         }

@@ -1,10 +1,7 @@
-//! TLS over a connection's socket.
+//! TLS over a connection's socket: the handshake, the meaning of its failures, and the detection of plain-text ports.
 //!
-//! The client library does not know of it: it is given a stream. The socket stays underneath, so that a
-//! connection with TLS changes reactor like any other (see [`io`](super::io)).
-//!
-//! - `refusal`: what a failed handshake means, and the mend
-//! - `plain`: whether the port speaks plain text
+//! The client library does not know about TLS: it gets a stream. The socket stays below that stream, so that a
+//! connection with TLS can change its reactor like any other (see [`io`](super::io)).
 
 use std::error::Error;
 use std::future::pending;
@@ -26,21 +23,21 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Err
 /// A handshake that takes longer may be with a server that waits for the end of a line.
 const SLOW: Duration = Duration::from_millis(300);
 
-/// Makes connections with TLS; shared by all of a manager's.
+/// A TLS client, shared by all connections of a manager.
 pub struct TlsClient {
     config: Arc<ClientConfig>,
-    /// The name in the certificate, if that is not the host's.
+    /// The name in the certificate, if it differs from the host.
     server_name: Option<ServerName<'static>>,
 }
 
 impl TlsClient {
-    /// Makes connections with this configuration, to servers whose certificates are for `server_name`, or else for the
+    /// Makes a client with this configuration. The servers' certificates must be for `server_name`, or else for the
     /// host that is connected to.
     pub fn new(config: Arc<ClientConfig>, server_name: Option<ServerName<'static>>) -> Arc<Self> {
         Arc::new(Self { config, server_name })
     }
 
-    /// The same for servers whose certificates name that host, unless another name was asked for.
+    /// Returns a client for servers whose certificates name this host, unless another name was configured.
     pub(crate) fn as_host(self: &Arc<Self>, host: &str) -> Arc<Self> {
         match (&self.server_name, ServerName::try_from(host.to_owned())) {
             (None, Ok(name)) => {
@@ -50,7 +47,7 @@ impl TlsClient {
         }
     }
 
-    /// The handshake over a connection to this server.
+    /// Performs the handshake with this server.
     pub(crate) async fn wrap<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         info: &ConnectionInfo,
@@ -71,7 +68,7 @@ impl TlsClient {
     }
 }
 
-/// A refusal of ours.
+/// A failure that this file detects.
 #[derive(Debug)]
 struct TlsRefusal(&'static str);
 
@@ -83,7 +80,7 @@ impl fmt::Display for TlsRefusal {
 
 impl Error for TlsRefusal {}
 
-/// The server speaks plain text.
+/// Returns the error for a server that speaks plain text.
 pub(super) fn no_tls() -> RedisError {
     refused(
         "the server does not speak TLS at this port: use its TLS port or, if it has none, the scheme without it \
@@ -91,7 +88,7 @@ pub(super) fn no_tls() -> RedisError {
     )
 }
 
-/// The host is nothing that a certificate could be for.
+/// Returns the error for a host that no certificate can name.
 pub(super) fn no_name() -> RedisError {
     refused(
         "the host of the URL cannot be in a certificate: name the one that is with `server_name`",
@@ -102,7 +99,7 @@ fn refused(text: &'static str) -> RedisError {
     io::Error::other(TlsRefusal(text)).into()
 }
 
-/// What TLS says of this error, if it is one of TLS.
+/// Explains an error of TLS; `None` for other errors.
 pub(in super::super) fn refusal(error: &RedisError) -> Option<Fault> {
     let cause = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let cause = cause.downcast_ref::<io::Error>()?.get_ref()?;
@@ -118,7 +115,7 @@ pub(in super::super) fn refusal(error: &RedisError) -> Option<Fault> {
                 .to_owned()
         }
         TlsError::PeerIncompatible(_) => format!("{cause}: TLS 1.2 or 1.3 is needed"),
-        // A connection that was cut, or garbled: the next one may be well.
+        // The connection was cut or garbled. The next one may be fine.
         _ => return None,
     };
     Some(Fault::lasting(BackendKind::Refused, text))
@@ -127,7 +124,7 @@ pub(in super::super) fn refusal(error: &RedisError) -> Option<Fault> {
 fn certificate(reason: &CertificateError) -> String {
     use CertificateError as E;
     let (what, mend) = match reason {
-        // Its authority has the name of one that is trusted, and another key.
+        // The authority has the name of a trusted one, and another key.
         E::UnknownIssuer | E::BadSignature => (
             "no authority that is trusted here has issued it".to_owned(),
             "name the one that has with `ca=PATH` in the URL or `TlsOptions::ca_pem`",
@@ -147,7 +144,7 @@ fn certificate(reason: &CertificateError) -> String {
     format!("the server's certificate was not accepted: {what}; {mend}")
 }
 
-/// Those that another try does not change.
+/// Explains the alerts that a retry does not avoid.
 fn alert(alert: AlertDescription) -> Option<&'static str> {
     use AlertDescription as A;
     Some(match alert {
@@ -180,7 +177,7 @@ fn alert(alert: AlertDescription) -> Option<&'static str> {
 
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Resolves if a handshake that has taken `after` is with a server that answers a plain `PING`.
+/// Resolves if a handshake has taken `after` and the server replies to a plain-text `PING`.
 pub(crate) async fn speaks_plain(info: &ConnectionInfo, after: Duration) {
     sleep(after).await;
     let plain = timeout(LOOK, answers_ping(info)).await;
@@ -189,7 +186,7 @@ pub(crate) async fn speaks_plain(info: &ConnectionInfo, after: Duration) {
     }
 }
 
-/// Whatever it answers: it may ask for a password.
+/// Whether the server replies at all: the reply may be a request for a password.
 async fn answers_ping(info: &ConnectionInfo) -> Option<bool> {
     let ConnectionAddr::Tcp(host, port) = info.addr() else { return None };
     let socket = TcpStream::connect((host.as_str(), *port)).await.ok()?;

@@ -1,4 +1,4 @@
-//! Without the feature `tls` no connection has it.
+//! Replaces `tls.rs` without the feature `tls`: no connection uses TLS.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use distlock_core::store::Fault;
 use redis::{ConnectionInfo, RedisError};
 
-/// There is none.
+/// A TLS client, of which there is none.
 pub struct TlsClient(Infallible);
 
 impl TlsClient {
@@ -19,7 +19,7 @@ impl TlsClient {
     }
 }
 
-/// What TLS says of an error.
+/// Explains an error of TLS, of which there is none.
 pub(crate) fn refusal(_: &RedisError) -> Option<Fault> {
     None
 }

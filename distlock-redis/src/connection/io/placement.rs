@@ -1,8 +1,8 @@
 //! Which side drives a connection at present: the engine, or a task on a caller's runtime.
 //!
-//! Nothing depends on that runtime. While a caller's task drives, the engine checks every few
-//! milliseconds: a task that was woken and did not run, because its runtime is blocked, busy or gone,
-//! loses the connection to the engine, and so does one that has nothing to do.
+//! Nothing depends on the caller's runtime. While a caller's task drives, the engine checks it every few milliseconds.
+//! A task loses the connection to the engine if it was woken and did not run, because its runtime is blocked, busy or
+//! gone. It also loses the connection if it has nothing to do.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,50 +18,50 @@ use super::socket::SocketMover;
 
 /// How often the engine checks the caller's task.
 const ROUND: Duration = Duration::from_millis(10);
-/// A task that had nothing to do for more rounds than this loses the connection.
+/// A task that was idle for more rounds than this loses the connection.
 const IDLE_ROUNDS: u32 = 2;
-/// With so many commands of the engine's own in a round, the engine had better read the answers.
+/// If the engine itself sends this many commands in a round, it reads the replies better itself.
 const ENGINE_COMMANDS: u64 = 8;
-/// After a task that did not run, no other is started for this long, and twice as long the next time.
+/// After a task did not run, no other task is started for this long, and twice as long the next time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A task that was spawned and has not run for this long is not waited for: others may be spawned.
+/// A task that was spawned and has not run for this long is no longer waited for: others may be spawned.
 const SPAWN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Where a connection is driven.
+/// The side that drives a connection.
 pub(crate) struct Placement {
     mover: SocketMover,
-    /// The task that drives it on a caller's runtime.
+    /// The task that drives on a caller's runtime.
     task: Mutex<Option<CallerTask>>,
     spawned: Mutex<Spawned>,
-    /// There is such a task.
+    /// Whether there is such a task.
     with_caller: AtomicBool,
-    /// That task was woken and has not run since.
+    /// Whether that task was woken and has not run since.
     woken: AtomicBool,
-    /// How often it has run.
+    /// How often the task has run.
     polls: AtomicU64,
-    /// How many commands the engine has sent.
+    /// The number of commands that the engine has sent.
     engine_commands: AtomicU64,
-    /// Commands were left unwritten, to be written together.
+    /// Whether commands were left unwritten, to be written together.
     deferred: AtomicBool,
-    /// No task drives it before this.
+    /// No task drives before this time.
     not_before: AtomicU64,
     pause: Mutex<Duration>,
 }
 
-/// The task as others know it.
+/// A caller's task, as others know it.
 struct CallerTask {
     number: u64,
     waker: Waker,
 }
 
-/// Tasks that were spawned and have not run yet; on a runtime that is not run they never do.
+/// The tasks that were spawned and have not run yet. On a runtime that does not run they never do.
 #[derive(Default)]
 struct Spawned {
     last: u64,
     /// Their numbers, at most one for each runtime.
     runtimes: Vec<(Id, u64)>,
-    /// The last one is waited for until then.
+    /// Until when the last one is waited for.
     until: Option<Moment>,
 }
 
@@ -93,8 +93,8 @@ impl Placement {
         self.engine_commands.load(Ordering::Relaxed)
     }
 
-    /// A number for a task that is about to be spawned on this runtime; `None` if there is a task, if
-    /// one was spawned and may still come, or if the last one failed a short while ago.
+    /// Reserves a number for a task that is about to be spawned on this runtime. Returns `None` if there is a task, if
+    /// one was spawned and may still come, or if the last one failed a short time ago.
     pub(crate) fn reserve(&self, runtime: impl FnOnce() -> Option<Id>) -> Option<u64> {
         if self.is_with_caller() {
             return None;
@@ -116,7 +116,7 @@ impl Placement {
         Some(number)
     }
 
-    /// A spawned task has run, or never will.
+    /// Notes that a spawned task has run, or never will.
     pub(crate) fn cancel_reservation(&self, number: u64) {
         let mut spawned = self.spawned();
         spawned.runtimes.retain(|(_, own)| *own != number);
@@ -125,10 +125,10 @@ impl Placement {
         }
     }
 
-    /// Wakes the caller's task to poll the driver; false if there is none.
+    /// Wakes the caller's task to poll the driver. Returns `false` if there is none.
     pub(crate) fn wake_caller(&self) -> bool {
-        // Looked up under the mutex: the engine polls the driver after it has removed a task. So
-        // either that poll sees what this wake-up is about, or this sees the task gone.
+        // The waker is read under the mutex, because the engine polls the driver after it has removed a task. So either
+        // that poll sees the cause of this wake-up, or this call sees that the task is gone.
         let waker = self.task().as_ref().map(|task| task.waker.clone());
         let Some(waker) = waker else { return false };
         self.woken.store(true, Ordering::Release);
@@ -136,23 +136,23 @@ impl Placement {
         true
     }
 
-    /// A command was put where the next poll of the driver finds it; others will follow.
+    /// Notes that the next poll of the driver finds a command, and that others will follow.
     pub(crate) fn defer(&self) {
         self.deferred.store(true, Ordering::Relaxed);
     }
 
-    /// Whether commands were left since this was asked last.
+    /// Whether commands were left unwritten since the last call.
     pub(crate) fn take_deferred(&self) -> bool {
         self.deferred.swap(false, Ordering::Relaxed)
     }
 
-    /// Gives the connection back to the engine. To be followed by a poll of the driver there.
+    /// Gives the connection back to the engine, which must poll the driver afterwards.
     pub(crate) fn reclaim(&self) {
         let number = self.task().as_ref().map(|task| task.number);
         number.map(|number| self.leave(number));
     }
 
-    /// The engine's part while a caller's task drives: resolves when none does, or at the end of the
+    /// Runs the engine's part while a caller's task drives. Resolves when no task drives, or at the end of the
     /// connection.
     pub(crate) async fn watch_caller(&self, has_ended: impl Fn() -> bool) {
         let over = || has_ended() || !self.is_with_caller();
@@ -179,7 +179,7 @@ impl Placement {
         }
     }
 
-    /// A task that has driven since `begun` did not run when it was woken.
+    /// Notes that a task that has driven since `begun` did not run when it was woken.
     pub(crate) fn back_off(&self, begun: Moment) {
         let now = Clock::Boottime.now();
         let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,23 +188,24 @@ impl Placement {
         self.not_before.store(now.after(*pause).as_nanos(), Ordering::Release);
     }
 
-    /// A new task takes the connection over, on its own runtime; false if the socket could not be
-    /// moved there, with which the connection is lost. `None` if another task has it: one that runs late may find the next one here.
+    /// Lets a new task take the connection over, on its own runtime. Returns `false` if the socket could not be moved
+    /// there: then the connection is lost. Returns `None` if another task has the connection, because a task that runs
+    /// late may find the next one here.
     pub(crate) fn enter(&self, number: u64, waker: &Waker) -> Option<bool> {
         let new = waker.clone();
         let mut task = self.task();
         if task.is_some() {
             return None;
         }
-        // The engine polls no more from here on; it is woken to notice.
+        // From here on the engine does not poll. It is woken to notice that.
         self.with_caller.store(true, Ordering::Release);
         *task = Some(CallerTask { number, waker: new });
         Some(self.mover.move_to_this_runtime())
     }
 
-    /// The task of this number runs; false if the connection was taken from it.
+    /// Begins a poll by the task with this number. Returns `false` if the connection was taken from it.
     pub(crate) fn begin_poll(&self, number: u64, waker: &Waker) -> bool {
-        // The last waker of a task drops the task, which calls `leave`: not under the mutex.
+        // Dropping the last waker of a task drops the task, which calls `leave`: that must not happen under the mutex.
         let mut new = waker.clone();
         match self.task().as_mut().filter(|task| task.number == number) {
             Some(task) => std::mem::swap(&mut task.waker, &mut new),
@@ -215,7 +216,7 @@ impl Placement {
         true
     }
 
-    /// The task of this number drives no more; false if it did not.
+    /// Ends the driving by the task with this number. Returns `false` if it did not drive.
     pub(crate) fn leave(&self, number: u64) -> bool {
         let gone = {
             let mut task = self.task();
@@ -226,7 +227,7 @@ impl Placement {
             self.with_caller.store(false, Ordering::Release);
             task.take()
         };
-        // So that the task runs, and ends.
+        // Wakes the task so that it runs, and ends.
         gone.into_iter().for_each(|gone| gone.waker.wake());
         true
     }
@@ -240,22 +241,22 @@ impl Placement {
     }
 }
 
-/// This many commands from one thread within this time are frequent.
+/// If one thread sends this many commands within [`FREQUENT`], its commands are frequent.
 const SAMPLE: usize = 64;
 const FREQUENT: Duration = Duration::from_millis(200);
 
-/// What one thread sends.
+/// The commands that one thread sends.
 #[derive(Default)]
 pub(crate) struct Traffic {
     sent: AtomicUsize,
-    /// When the last sample was full, and how many commands the engine had sent then.
+    /// When the last sample was complete, and how many commands the engine had sent by then.
     since: AtomicU64,
     engine_commands: AtomicU64,
 }
 
 impl Traffic {
-    /// Counts a command, and says once per sample whether they are frequent. Not if the engine sends
-    /// some as well, as it does while locks are waited for: it is the one to wake for their answers.
+    /// Counts a command. Returns once per sample whether commands are frequent. They are not if the engine sends some
+    /// as well, as it does while locks are waited for: then the engine must be woken for those replies anyway.
     pub(crate) fn is_frequent(&self, engine_commands: u64) -> bool {
         let sent = self.sent.fetch_add(1, Ordering::Relaxed);
         if !(sent + 1).is_multiple_of(SAMPLE) {
@@ -264,7 +265,7 @@ impl Traffic {
         let now = Clock::Boottime.now();
         let since = Moment::from_nanos(self.since.swap(now.as_nanos(), Ordering::Relaxed));
         let before = self.engine_commands.swap(engine_commands, Ordering::Relaxed);
-        // Saturating: another thread that shares this part may have been a moment ahead.
+        // Saturates, because another thread that shares this part may be a moment ahead.
         let of_engine = engine_commands.saturating_sub(before);
         now.since(since) < FREQUENT && of_engine < SAMPLE as u64 / 8
     }

@@ -1,4 +1,4 @@
-//! A socket of either kind, registered with a runtime's reactor or with none.
+//! TCP and Unix sockets, and a socket that changes its reactor.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::runtime::{Handle, Id};
 
-/// A socket that a reactor watches for readiness.
+/// A socket that a reactor watches.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
@@ -49,7 +49,7 @@ impl Socket {
 }
 
 impl Deregistered {
-    /// Registers it with the current runtime, which must have its I/O driver enabled.
+    /// Registers the socket with the current runtime, whose I/O driver must be enabled.
     pub(crate) fn register(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
@@ -103,7 +103,7 @@ impl AsyncWrite for Socket {
 enum Location {
     Engine(Socket),
     Caller(Socket),
-    /// With none, because moving it failed: the connection is lost.
+    /// No reactor, because moving the socket failed: the connection is lost.
     Lost,
 }
 
@@ -115,8 +115,7 @@ pub(crate) struct SocketMover {
 }
 
 impl SocketMover {
-    /// Registers the socket with the current runtime; false if that failed, and the connection is
-    /// lost.
+    /// Registers the socket with the current runtime. Returns `false` if that failed and the connection is lost.
     pub(crate) fn move_to_this_runtime(&self) -> bool {
         let mut location = self.location();
         let Location::Engine(socket) = std::mem::replace(&mut *location, Location::Lost) else {
@@ -148,11 +147,11 @@ impl SocketMover {
     }
 }
 
-/// The socket as the client library sees it.
+/// The socket, as the client library sees it.
 pub(crate) struct PortableSocket(SocketMover);
 
 impl PortableSocket {
-    /// To be called on the engine, with whose reactor the socket is registered.
+    /// Makes a portable socket. Must be called on the engine, with whose reactor the socket is registered.
     pub(crate) fn new(socket: Socket) -> (Self, SocketMover) {
         let location = Arc::new(Mutex::new(Location::Engine(socket)));
         let mover = SocketMover { location, engine: Handle::current() };
@@ -166,8 +165,8 @@ impl PortableSocket {
         let mut location = self.0.location();
         if let Location::Caller(socket) = &mut *location {
             match poll(Pin::new(socket)) {
-                // Either that runtime has shut down or the connection is broken. The same call on
-                // the engine's reactor tells which.
+                // That runtime has shut down, or the connection is broken. The same call on the engine's reactor tells
+                // which.
                 Poll::Ready(Err(_)) => self.0.recall(&mut location),
                 done => return done,
             }
@@ -219,11 +218,11 @@ impl AsyncWrite for PortableSocket {
     }
 }
 
-/// Whether the runtime this is called on watches sockets.
+/// Whether the current runtime watches sockets.
 pub(super) fn watches_sockets() -> bool {
     static UNABLE: Unable<Id> = Unable::new();
     let Ok(here) = Handle::try_current() else { return false };
-    // Without unwinding a runtime without I/O would end the program: then none is tried.
+    // Without unwinding, a runtime without I/O would end the program, so the attempt is not made.
     cfg!(panic = "unwind")
         && UNABLE.attempt(here.id(), watch_one).is_some_and(|watched| watched.is_ok())
 }
