@@ -1,7 +1,7 @@
-//! The fast path (R2): one try at a lock that may be free, without Lua and without a place in the queue.
+//! The fast path (R2): one attempt to acquire a lock that may be free, without Lua and without a place in the queue.
 //!
-//! `SET lock token NX PX ttl` and `INCR fence` go out in one write, behind a raise of the counter where
-//! that is due, and before an `ECHO` now and then, which shows whose answers these are.
+//! `SET lock token NX PX ttl` and `INCR fence` are sent in one write. A command that raises the counter precedes them
+//! if that is due. Now and then an `ECHO` follows, which shows that the replies belong to this attempt.
 
 use distlock_core::clock::{Clock, Moment, millis};
 use distlock_core::store::{Answer, Attempt, Fault};
@@ -18,10 +18,10 @@ use crate::connection::error::fault;
 use crate::connection::replicas::WaitSender;
 use crate::connection::reply_check::{Marking, echo};
 
-/// Takes the lock if it is free.
+/// Acquires the lock if it is free.
 ///
-/// What is rare is on the heap: it would make the future of every acquire larger, which is moved
-/// to the heap for each.
+/// Rare cases are on the heap: they would make the future of every acquire larger, which is moved to the heap each
+/// time.
 pub(crate) async fn try_acquire(
     server: &Server,
     (queue, renewals): (&Queue, &Renewals),
@@ -36,14 +36,14 @@ pub(crate) async fn try_acquire(
     if fences.wants_script(counter, connection) {
         return Box::pin(queue.try_share(server, attempt, connection, answer_by)).await;
     }
-    // Before the first grant on a connection: the server behind it may have lost its data.
+    // Before the first grant on a connection, because the server may have lost its data.
     if !fences.is_raised(counter, &connection.live) {
         Box::pin(first_contact::run(server, &owner.lock, connection, answer_by)).await?;
         let lock = Some(&*owner.lock);
         Box::pin(fences.raise(counter, lock, connection, answer_by)).await?;
     }
-    // R2: the engine has sent this token since, and only the answer to that counts. Behind it, a `SET`
-    // could take the lock again after it was taken away, on an older counter value than the next owner's.
+    // R2: the engine has sent this token meanwhile, and only the reply to that counts. A later `SET` could acquire the
+    // lock again after it was taken away, with an older counter value than the next owner's.
     if !owner.is_unsent() {
         return Box::pin(taken_over(attempt, connection, answer_by)).await;
     }
@@ -54,9 +54,8 @@ pub(crate) async fn try_acquire(
         return Ok(Answer::Taken { remaining: None });
     }
     if !granted {
-        // `SET NX` says no to whatever is there. The value tells a lock from something else, which
-        // is not worth waiting for, and from our own: an acquire that was delivered twice finds
-        // its own token.
+        // `SET NX` refuses whatever the key holds. The value tells a lock from other data, which is not worth waiting
+        // for, and from our own token, which an acquire finds if it was delivered twice.
         match Box::pin(taken(owner, connection, answer_by)).await? {
             None => sent = owner.first_sent(),
             Some(answer) => return Ok(answer),
@@ -66,7 +65,7 @@ pub(crate) async fn try_acquire(
         server.confirm(connection, ticket, answer_by).await?;
         return Ok(Answer::Granted { fence, sent });
     }
-    // R2: data was lost under a live connection.
+    // R2: data was lost while the connection was up.
     fences.set_raised(counter, &connection.live, false);
     match Box::pin(renewals.draw_again(fences, attempt, counter, connection, answer_by)).await? {
         Some(fence) => {
@@ -77,21 +76,21 @@ pub(crate) async fn try_acquire(
     }
 }
 
-/// What the fast path was answered.
+/// The replies to the fast path.
 struct FastReply {
     granted: bool,
-    /// The counter of fencing tokens, drawn for this try.
+    /// The value of the fence counter that was drawn for this attempt.
     fence: u64,
     sent: Moment,
-    /// The highest counter that was known when it was sent.
+    /// The highest counter value that was known when the attempt was sent.
     seen: u64,
-    /// The counter was raised with it, or a moment before.
+    /// Whether the counter was raised with this attempt, or a moment before.
     raised: bool,
-    /// Under which replicas were asked in the same write.
+    /// The ticket under which replicas were asked in the same write.
     ticket: Option<u64>,
 }
 
-/// `SET NX` and the fence in one write, whose answers come together.
+/// Sends `SET NX` and `INCR` in one write, whose replies arrive together.
 async fn fast_path(
     server: &Server,
     attempt: &Attempt,
@@ -102,15 +101,15 @@ async fn fast_path(
     let owner = &*attempt.owner;
     let mut pipeline = Pipeline::with_capacity(3);
     let seen = counter.seen();
-    // I1: the deadline counts from before the send. Counted from a slow answer, the lease would be
-    // longer here than at the server.
+    // I1: the deadline counts from before the send. If it counted from a slow reply, the lease would last longer here
+    // than at the server.
     let sent = Clock::Boottime.now();
     let raises = counter.is_stale(sent);
     if raises {
         pipeline.add_command(server.fences.raise_command(counter, seen));
     }
     pipeline.add_command(set(attempt)).add_command(incr(counter));
-    // R3: says whose answers these are. Where one is lost, every later caller gets another's.
+    // R3: recognizes the replies. If one reply is lost, every later caller gets the reply to another command.
     let marking = connection.live.marking(sent);
     if marking == Marking::Echo {
         pipeline.add_command(echo(owner.mark()));
@@ -118,7 +117,7 @@ async fn fast_path(
     let waits = |replicas| connection.live.waits.ask_with(replicas, &mut pipeline);
     let asker = server.replicas.and_then(waits);
     server.record.used(sent);
-    // R7: nothing that could create the lock is sent behind its release.
+    // R7: nothing that could create the lock is sent after its release.
     if !owner.may_send(sent, attempt.term.stored_for(), connection.live.number) {
         return Err(Fault::given_up());
     }
@@ -161,7 +160,7 @@ async fn fast_path(
     }
 }
 
-/// What the raise in front was answered, if there was one.
+/// Whether the command that precedes the attempt has raised the counter, if there was one.
 #[inline]
 fn is_raised(
     server: &Server,
@@ -171,7 +170,7 @@ fn is_raised(
     live: &LiveConnection,
 ) -> Result<bool, Fault> {
     match raise {
-        // Perhaps another server than before, which does not have the script.
+        // It may be another server than before, without the script.
         [Value::ServerError(_)] => Ok(false),
         [raised] => server.fences.raised(counter, seen, sent, raised, live).map(|()| true),
         _ => Ok(true),
@@ -184,7 +183,7 @@ fn refused(error: &ServerError, live: &LiveConnection) -> Fault {
     fault(&error)
 }
 
-/// What takes the lock.
+/// Returns the command that acquires the lock.
 #[inline]
 pub(crate) fn set(attempt: &Attempt) -> Cmd {
     let (lock, token) = (attempt.owner.lock.stored(), &attempt.owner.token);
@@ -194,7 +193,7 @@ pub(crate) fn set(attempt: &Attempt) -> Cmd {
     set
 }
 
-/// What draws a value from the counter.
+/// Returns the command that draws a value from the counter.
 #[inline]
 fn incr(counter: &Fence) -> Cmd {
     let mut incr = Cmd::with_capacity(2, counter.key.len() + 4);

@@ -1,4 +1,4 @@
-//! What tools ask: commands as they are, the names of all locks, and many locks at a glance.
+//! Commands of operators' tools: raw commands, the names of all locks, and many locks at a glance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::node::Node;
 use crate::routing::{Routing, routed};
 use crate::script::Arg;
 
-/// At how many keys a server looks in one step of a walk.
+/// How many keys a server examines in one step of a walk.
 const STEP: usize = 1000;
-/// How many locks are asked after in one write.
+/// How many locks are queried with one write.
 const TOGETHER: usize = 500;
 
 impl Server {
-    /// The servers that have locks, by their addresses. Where a Sentinel names it, that of the one is not known.
+    /// Returns the servers that have locks, by their addresses. The address of a primary behind Sentinel is empty.
     pub(crate) fn nodes_named(&self) -> BTreeMap<String, Arc<Node>> {
         let nodes = match &self.routing {
             Routing::One(node) => vec![node.clone()],
@@ -41,14 +41,15 @@ impl Server {
         }
     }
 
-    /// A cursor is the address of a node and the server's own cursor there: `10.0.0.1:6379 17`.
+    /// Returns the next part of all names. A cursor is the address of a node and the server's own cursor there:
+    /// `10.0.0.1:6379 17`.
     pub(crate) async fn walk(
         &self,
         prefix: &str,
         cursor: &str,
         answer_by: Moment,
     ) -> Result<Walked, Fault> {
-        // The nodes of a cluster have to be known first.
+        // The nodes of a cluster must be known first.
         self.any(answer_by).await?;
         let nodes = self.nodes_named();
         let (address, at) = match cursor.rsplit_once(' ') {
@@ -92,7 +93,7 @@ impl Server {
         }
     }
 
-    /// Those of a node that does not answer are not seen, unless there is no other.
+    /// Looks at many locks. Locks of a node that does not reply are left out, unless no node replies.
     pub(crate) async fn glances(
         &self,
         locks: &[Arc<LockName>],
@@ -123,7 +124,7 @@ impl Server {
         }
     }
 
-    /// The same of locks that are on one node, at least one.
+    /// Looks at locks that are on one node. There must be at least one.
     async fn part(
         &self,
         locks: &[&Arc<LockName>],
@@ -149,7 +150,7 @@ impl Server {
                     let holders = vec![Holder { token, remaining }];
                     Some(Glance { holders, waiting, amiss: None })
                 }
-                // Held together, on another node by now, or none of ours: rare.
+                // A shared lock, a lock that has moved to another node, or other data. These are rare.
                 _ => self.closely(lock, answer_by).await?,
             });
         }
@@ -166,7 +167,7 @@ impl Server {
         ));
         match held {
             Ok(held) => Ok(held.map(Glance::from)),
-            // The others are shown all the same.
+            // The other locks are shown all the same.
             Err(fault) if fault.to_string().contains(inspect::WRONG_TYPE) => {
                 let found =
                     routed!(self, lock, answer_by, |connection| amiss(lock, connection, answer_by));
@@ -177,7 +178,7 @@ impl Server {
     }
 }
 
-/// What stands in the place of a lock, or in that of its queue, if it is none of ours.
+/// Describes the data in the place of a lock, or of its queue, if it is not ours.
 async fn amiss(
     lock: &LockName,
     connection: &mut Connection,
@@ -190,7 +191,7 @@ async fn amiss(
     Ok(match kinds.as_slice() {
         [Some("string" | "zset"), Some(queue)] => format!("a {queue} for a queue"),
         [Some(kind), _] => format!("a {kind}, no lock"),
-        // Locks need no right to ask for types.
+        // Locks do not need the right to ask for types, so it may be missing.
         _ => "of another type, no lock".to_owned(),
     })
 }
@@ -242,7 +243,7 @@ pub(crate) fn reply(value: Value) -> StoreReply {
     }
 }
 
-/// What a server matches the names of a prefix's locks by.
+/// Returns the pattern for the names of a prefix's locks.
 fn pattern(prefix: &str) -> String {
     let mut pattern = String::with_capacity(prefix.len() + 8);
     for c in prefix.chars() {
@@ -256,7 +257,7 @@ fn pattern(prefix: &str) -> String {
 
 fn text(value: &Value) -> Option<String> {
     match value {
-        // What is no text is none of ours.
+        // Names that are not UTF-8 are not ours.
         Value::BulkString(text) => String::from_utf8(text.clone()).ok(),
         _ => None,
     }

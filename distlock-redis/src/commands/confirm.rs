@@ -1,4 +1,4 @@
-//! Has what was written on a connection confirmed by replicas.
+//! Asks replicas to confirm the writes on a connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,7 +11,8 @@ use redis::{Pipeline, Value};
 use crate::connection::connection::{Connection, RedisOr};
 use crate::connection::replicas::{Replicas, TicketStatus, WaitSender};
 
-/// Has everything confirmed that was written on this connection before; `ticket` is of what has one.
+/// Waits until replicas have confirmed everything that was written on this connection before. `ticket` is the write's
+/// own ticket, if it has one.
 ///
 /// Cancel safe: if the caller that asks for several is dropped, another one asks.
 pub(crate) async fn confirm(
@@ -35,9 +36,11 @@ pub(crate) async fn confirm(
     }
 }
 
-/// Runs a try, and asks for all that are sent by then if it is the first of them.
+/// Sends an attempt, and asks for all that were sent by then if it is the first of them. Returns its replies and its
+/// ticket.
 ///
-/// The replicas are asked behind the try and not behind its answer: meanwhile the server would have nothing to do.
+/// The replicas are asked right after the attempt and not after its reply. Otherwise the server would have nothing to
+/// do meanwhile.
 pub(crate) async fn with_others(
     replicas: Replicas,
     connection: &mut Connection,
@@ -48,9 +51,9 @@ pub(crate) async fn with_others(
     let shared = connection.live.clone();
     let mut call = pin!(connection.pipeline(pipeline, sent, answer_by));
     let mut answers = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
-    // Not before it was sent: a `WAIT` in front of it does not cover it.
+    // Only after the attempt was sent: an earlier `WAIT` does not cover it.
     let (ticket, asker) = shared.waits.sent(replicas);
-    // If that has no answer, another one asks.
+    // If that gets no reply, another caller asks.
     let mut asking = asker.map(|asker| {
         Box::pin(async move { ask(asker, &mut Connection::to(&shared), answer_by).await })
     });
@@ -62,7 +65,7 @@ pub(crate) async fn with_others(
             asking = None;
         }
         match &answers {
-            // It was granted.
+            // The lock was granted.
             Poll::Ready(Ok(all)) if asking.is_some() && all.contains(&Value::Okay) => Poll::Pending,
             _ => std::mem::replace(&mut answers, Poll::Pending),
         }
@@ -70,13 +73,13 @@ pub(crate) async fn with_others(
     Ok((answers.await?, ticket))
 }
 
-/// Asks for all tickets there are, once no other caller does.
+/// Sends a `WAIT` for all tickets that exist, once no other caller's is in flight.
 async fn ask(
     mut asker: WaitSender,
     connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<(), Fault> {
-    // Other tasks that are ready have their tries sent first.
+    // Lets other ready tasks send their attempts first.
     tokio::task::yield_now().await;
     loop {
         let changed = connection.live.waits.changed();

@@ -1,15 +1,13 @@
 //! The counters that fencing tokens are drawn from (I6, R2, R5).
 //!
-//! Every acquisition counts a counter up. That alone does not make tokens grow: after a loss of data
-//! or a failover the counter goes back. So it is raised to the server's time in µs, and above all that
-//! this process has seen, on every connection before the first lock is taken there, and again
-//! whenever it was not raised for a moment (`lua/raise.lua`). A value that is drawn and is not above
-//! all that were seen before it was asked for grants nothing: the counter is raised, and another
-//! value drawn by [a renewal](crate::commands::renew).
+//! Every acquisition increments a counter. That alone does not make tokens grow, because after a loss of data or a
+//! failover the counter goes back. So the counter is raised to the server's time in µs, and above all values that this
+//! process has seen. That happens on every connection before the first lock is acquired there, and again whenever the
+//! last raise was a moment ago (`lua/raise.lua`). A value that was drawn grants nothing if it is not above all values
+//! that had been seen before. Then the counter is raised, and [a renewal](crate::commands::renew) draws another value.
 //!
-//! A value that no honest counter can have reached is never taken over: this process would write it
-//! back after an operator has mended the counter, and a single wrong answer would spoil a good
-//! server.
+//! A value that no valid counter can have reached is never adopted. This process would write it back after an operator
+//! has fixed the counter, and a single wrong reply would spoil a good server.
 
 use std::collections::HashMap;
 use std::iter;
@@ -31,32 +29,32 @@ use crate::pubsub::prefixes::kept_until;
 use crate::script::{Arg, Script};
 use crate::slots::{SLOTS, Slot};
 
-/// The highest counter value that Lua's numbers count to exactly; with the room for holders under it
-/// a fencing token is still a positive number of 64 bits. Microseconds reach it in 2255.
+/// The highest counter value that Lua's numbers represent exactly. Together with the bits for holders below it, a
+/// fencing token is still a positive 64-bit number. Microseconds reach it in 2255.
 const LAST_FENCE: u64 = 1 << 53;
 const _: () = assert!(LAST_FENCE.checked_mul(TOKENS_PER_FENCE).is_some());
-/// How far an honest counter may be ahead of the server's time, in µs: a hundred years. It is ahead
-/// where a clock was set back, even to the epoch; what is further ahead was written by something else.
+/// How far a valid counter may be ahead of the server's time, in µs: a hundred years. It is ahead if a clock was set
+/// back, even to the epoch. A value further ahead was written by something else.
 const AHEAD: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
-/// `INCR` alone does not show whether data went back under a live connection, as behind a proxy that
-/// fails over without a word: the counter is raised again before it, in the same write, unless it
-/// was a moment ago. No failover is that quick.
+/// How long a raise lasts. `INCR` alone does not reveal whether data went back while the connection stayed up, for
+/// example behind a proxy that fails over silently. So the counter is raised again in the same write, unless that was a
+/// moment ago. No failover is that quick.
 const RAISE_AFTER: Duration = Duration::from_millis(100);
-/// A renewal draws so many values at once: holders that hand a lease on within a process use up those under one in a
-/// millisecond.
+/// How many values a renewal draws at once. Holders that hand a lease on within a process use the tokens of one value
+/// up within a millisecond.
 pub(crate) const FENCES_PER_DRAW: u64 = 64;
 const CLOCK: &str = "the server's clock is past the year 2255: set it to the time";
 
-/// A counter: one for each prefix.
+/// A counter, one for each prefix.
 pub(crate) struct Fence {
     pub(crate) key: Arc<str>,
-    /// The highest value that this process was given.
+    /// The highest value that this process has received.
     seen: AtomicU64,
-    /// The number of the connection on which it was raised last; 0 if on none. The manager's own
-    /// counter is noted on each connection instead. With several connections another prefix's may
-    /// be raised more often than needed, which costs a round trip.
+    /// The number of the connection on which the counter was raised last; 0 if on none. For the manager's own counter
+    /// this is noted on each connection instead. With several connections, the counter of another prefix may be raised
+    /// more often than needed, which costs a round trip.
     raised_on: AtomicU64,
-    /// When the last command was sent that has raised it.
+    /// When the last command that raised the counter was sent.
     raised_at: AtomicU64,
 }
 
@@ -66,17 +64,17 @@ impl Fence {
         Self { key, seen, raised_on, raised_at }
     }
 
-    /// The highest value that this process has seen, to be read before one is asked for.
+    /// Returns the highest value that this process has seen. It must be read before a value is requested.
     pub(crate) fn seen(&self) -> u64 {
         self.seen.load(Ordering::Acquire)
     }
 
-    /// Nothing that is drawn from now on is new unless it is above this.
+    /// Notes a value. Later values are new only if they are above it.
     pub(crate) fn has_seen(&self, value: u64) {
         self.seen.fetch_max(value, Ordering::AcqRel);
     }
 
-    /// Others may have drawn values since it was raised that the server has forgotten.
+    /// Whether other processes may have drawn values since the last raise that the server has forgotten.
     #[inline]
     pub(crate) fn is_stale(&self, now: Moment) -> bool {
         let raised_at = Moment::from_nanos(self.raised_at.load(Ordering::Acquire));
@@ -86,7 +84,7 @@ impl Fence {
 
 /// The counter of one lock.
 pub(crate) enum Counter<'a> {
-    /// The manager's.
+    /// The manager's own counter.
     Own(&'a Fence),
     OfOtherPrefix(Arc<Fence>),
 }
@@ -102,11 +100,11 @@ impl Deref for Counter<'_> {
     }
 }
 
-/// The manager's counters.
+/// The manager's own counters.
 enum OwnFences {
     One(Fence),
-    /// In a cluster there is one for each slot: with all locks there is the same, or another for each lock, a
-    /// command would have keys of several slots, or leave a key behind for each lock there ever was.
+    /// The counters of a cluster, one for each slot. One counter for all locks would have another slot than their keys,
+    /// and one counter per lock would leave a key behind for each lock that ever existed.
     OfSlots {
         name: String,
         of: Box<[OnceLock<Box<Fence>>]>,
@@ -116,10 +114,9 @@ enum OwnFences {
 /// The counters of one manager.
 pub(crate) struct Fences {
     own: OwnFences,
-    /// Of other prefixes that requests have named, by their keys.
+    /// The counters of other prefixes that requests have named, by their keys.
     others: Mutex<OtherFences>,
-    /// The highest value that can be an honest one, by the server's time when a counter was raised
-    /// last.
+    /// The highest valid value, by the server's time at the last raise of a counter.
     highest: AtomicU64,
     raise: Script,
 }
@@ -129,7 +126,7 @@ impl Fences {
         Self::with(OwnFences::One(Fence::new(key.into())))
     }
 
-    /// Those of a cluster.
+    /// Makes the counters of a cluster.
     pub(crate) fn of_slots(name: String) -> Self {
         let of = (0..SLOTS).map(|_| OnceLock::new()).collect();
         Self::with(OwnFences::OfSlots { name, of })
@@ -144,7 +141,7 @@ impl Fences {
         }
     }
 
-    /// The counter of a lock.
+    /// Returns the counter of a lock.
     #[inline]
     pub(crate) fn of(&self, lock: &LockName) -> Counter<'_> {
         let key = match (lock.fence(), &self.own) {
@@ -161,19 +158,19 @@ impl Fences {
         Counter::OfOtherPrefix(others.of(key, Clock::Boottime.now()))
     }
 
-    /// Whether the counter has to be raised by itself before a script draws from it. The scripts bring it to the
-    /// server's time; but what that is, is not known yet on a new connection.
+    /// Whether the counter must be raised by a command of its own before a script draws from it. The scripts raise it
+    /// to the server's time, but that time is not known yet on a new connection.
     pub(crate) fn needs_raise(&self, fence: &Fence, connection: &Connection) -> bool {
         match &self.own {
             OwnFences::One(_) => !self.is_raised(fence, &connection.live),
-            // Ahead of its slot a counter must not come to be where it is not: it may be on its way.
+            // A counter must not be created on a node before its slot arrives there: it may be migrated later.
             OwnFences::OfSlots { .. } => {
                 !connection.asking && !connection.live.fence_raised.load(Ordering::Acquire)
             }
         }
     }
 
-    /// A script that was sent then has drawn from the counter.
+    /// Notes that a script that was sent then has drawn from the counter.
     pub(crate) fn drawn(&self, fence: &Fence, sent: Moment, live: &LiveConnection) {
         if let OwnFences::OfSlots { .. } = &self.own {
             fence.raised_on.store(live.number, Ordering::Release);
@@ -181,17 +178,17 @@ impl Fences {
         }
     }
 
-    /// Whether a lock is to be tried with a script here, which draws from a counter of the slot that may be behind,
-    /// instead of with two commands that do not look.
+    /// Whether to try a lock with a script. The counter of a slot may be behind, and the two commands of the fast path
+    /// do not check that.
     pub(crate) fn wants_script(&self, fence: &Fence, connection: &Connection) -> bool {
         let of_slots = matches!(self.own, OwnFences::OfSlots { .. });
         of_slots && (connection.resent || !self.is_raised(fence, &connection.live))
     }
 
-    /// Raises the counter above everything this process has seen and to the server's time.
+    /// Raises the counter above all values that this process has seen and to the server's time.
     ///
-    /// The names of a lock go along for a cluster to refuse: before a lock is taken there that can
-    /// be freed but not renewed.
+    /// A lock's keys are passed along so that a cluster node refuses them: otherwise a lock could be acquired there
+    /// that can be freed but not renewed.
     pub(crate) async fn raise(
         &self,
         fence: &Fence,
@@ -210,13 +207,13 @@ impl Fences {
         self.raised(fence, known, sent, &answer, &connection.live)
     }
 
-    /// The command that raises a counter of which `known` was the highest value seen, to be sent in
-    /// one write with what draws from it.
+    /// Returns the command that raises a counter, to be sent in one write with the command that draws from it. `known`
+    /// is the highest value that was seen.
     pub(crate) fn raise_command(&self, fence: &Fence, known: u64) -> Cmd {
         self.raise.by_hash(&[Arg::Text(&fence.key)], &raise_args(known))
     }
 
-    /// The counter was raised by a command that was sent at `sent`, when `known` was the highest
+    /// Reads the reply to a command that has raised the counter. It was sent at `sent`, when `known` was the highest
     /// value that this process knew.
     pub(crate) fn raised(
         &self,
@@ -242,11 +239,11 @@ impl Fences {
         live.server_clock.set(now);
         self.highest.store(highest, Ordering::Release);
         if known > highest {
-            // Another server has said so, or this one with another clock: the script left it out.
+            // Another server has reported that value, or this one with another clock. The script has ignored it.
             let orders = (Ordering::AcqRel, Ordering::Relaxed);
             let _ = fence.seen.compare_exchange(known, counter, orders.0, orders.1);
         }
-        // Others may have drawn up to here: what is drawn below, after a loss of data, is not new.
+        // Other processes may have drawn values up to here. Values below, drawn after a loss of data, are not new.
         fence.seen.fetch_max(counter, Ordering::AcqRel);
         fence.raised_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
         self.set_raised(fence, live, true);
@@ -278,7 +275,7 @@ impl Fences {
         }
     }
 
-    /// Whether a value that was drawn is above all that were `seen` when it was asked for.
+    /// Whether a value that was drawn is above all that were `seen` when it was requested.
     pub(crate) fn is_new(&self, fence: &Fence, value: u64, seen: u64) -> Result<bool, Fault> {
         self.check(value)?;
         let new = value > seen;
@@ -288,13 +285,13 @@ impl Fences {
         Ok(new)
     }
 
-    /// The same for several values that were drawn at once, of which this is the last.
+    /// Whether several values that were drawn at once, of which this is the last, are above all that were `seen`.
     pub(crate) fn are_new(&self, fence: &Fence, last: u64, seen: u64) -> Result<bool, Fault> {
         let first = last.saturating_sub(FENCES_PER_DRAW - 1);
         Ok(first > seen && self.is_new(fence, last, seen)?)
     }
 
-    /// Whether a counter can have come to this value by counting and by the server's time.
+    /// Checks that a counter can have reached this value by counting and by the server's time.
     pub(crate) fn check(&self, value: u64) -> Result<(), Fault> {
         match value <= self.highest.load(Ordering::Acquire) {
             true => Ok(()),
@@ -303,12 +300,12 @@ impl Fences {
     }
 }
 
-/// The counter holds what it cannot have.
+/// Returns the fault for a counter with an impossible value.
 fn counter_is_foreign() -> Fault {
     Fault::lasting(BackendKind::Other, COUNTER)
 }
 
-/// The counter of a slot, in that slot.
+/// Returns the key of the counter of a slot, which is in that slot.
 fn key_of(name: &str, slot: Slot) -> Arc<str> {
     [name, ":{", &slot.tag(), "}"].concat().into()
 }
@@ -321,7 +318,7 @@ fn raise_args(known: u64) -> [Arg<'static>; 3] {
 #[derive(Default)]
 struct OtherFences {
     known: HashMap<Arc<str>, (Arc<Fence>, Moment)>,
-    /// When those are forgotten that were not used for long.
+    /// When the next unused counters are forgotten.
     tidy_up_at: Option<Moment>,
 }
 
@@ -329,8 +326,8 @@ impl OtherFences {
     fn of(&mut self, key: &Arc<str>, now: Moment) -> Arc<Fence> {
         let until = kept_until(now, Duration::ZERO);
         if self.tidy_up_at.is_none_or(|at| at <= now) {
-            // What this process has seen of it is lost. It is raised to the server's time when it is
-            // used again, as by a process that has seen nothing.
+            // The process forgets what it has seen. When the counter is used again, it is raised to the server's time,
+            // as in a process that has seen nothing.
             self.known.retain(|_, (fence, until)| *until >= now || Arc::strong_count(fence) > 1);
             shrink(&mut self.known);
             self.tidy_up_at = Some(until);

@@ -1,4 +1,7 @@
-//! The first contact: what is wrong with an address shows here, and not when the first lock is taken.
+//! The first contact with the servers, and the trial of all scripts.
+//!
+//! Wrong addresses and missing permissions are reported here, and not when the first lock is acquired. [`run`] calls
+//! each script once at each node, with keys of its own that it removes afterwards.
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
@@ -14,7 +17,8 @@ use crate::routing::Routing;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 use crate::slots::Slot;
 
-/// Raises a counter on every connection for commands, and tries every script once; in a cluster, on one of the node that has its slot.
+/// Raises a counter on every connection for commands, and tries every script once. In a cluster it uses one connection,
+/// to the node that has the slot of an unused lock.
 pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<(), Fault> {
     let unused = server.unused();
     match &server.routing {
@@ -47,7 +51,7 @@ pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
     Ok(())
 }
 
-/// One shard that is down is not the cluster, whichever it is: another node answers.
+/// One shard that is down is not the whole cluster: another node is enough.
 async fn without(cluster: &Cluster, fault: Fault, answer_by: Moment) -> Result<(), Fault> {
     match fault.kind {
         BackendKind::Unreachable | BackendKind::TimedOut if fault.passing => {
@@ -66,17 +70,17 @@ async fn raise(
     let fences = &server.fences;
     let Some(lock) = unused else { return Ok(()) };
     let counter = &*fences.of(lock);
-    // With the names of a lock that is never taken: an ACL may allow others only.
+    // With the names of a lock that is never acquired, because an ACL may allow other names only.
     let mut raised = fences.raise(counter, unused, connection, answer_by).await;
     if raised.as_ref().is_err_and(|fault| fault.kind == BackendKind::Refused) {
         let again = fences.raise(counter, None, connection, answer_by).await;
-        // A connection that would have to sign in is left by then: what it failed with first says more.
+        // If the user would have to sign in, the connection is dropped by then, and the first error says more.
         if again.as_ref().err().is_none_or(|fault| fault.kind == BackendKind::Refused) {
             raised = again;
         }
     }
     match raised {
-        // A server that is out of memory can still free and renew; acquires will say so.
+        // A server that is out of memory can still free and renew. Acquires will report the error.
         Err(fault) if fault.kind != BackendKind::OutOfMemory => Err(fault),
         _ => run(server, lock, connection, answer_by).await,
     }
@@ -122,7 +126,7 @@ impl TrialNames {
         };
         let lock = LockName::of_stored(prefix, &lock)?;
         let tag = server.tag(&lock);
-        // Mode `n`: the token has no subscriber, and is let in anyway.
+        // Mode `n`: the token has no subscriber, and gets the lock anyway.
         let token = |number, limit| format!("{id}.{number}.{LASTS}n{limit}");
         let (alone, reader, next) = (token(1, ""), token(2, "r"), token(3, "r"));
         Some(Self { lock, fence, alone, reader, next, tag })

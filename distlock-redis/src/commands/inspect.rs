@@ -1,5 +1,4 @@
-//! Questions that change nothing: the holder of a lock, the processes that wait for it, and whether the
-//! server answers.
+//! Queries that change nothing: the holder of a lock, the waiting processes, and whether the server replies.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use crate::connection::connection::{Connection, RedisOr, integer};
 use crate::connection::error::fault;
 use crate::script::Arg;
 
-/// What a server says to a command that does not fit what is stored.
+/// The code of a server's reply to a command that does not fit the type of a key.
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 
-/// The holder of a lock, and the processes that wait for it.
+/// Returns the holders of a lock, and the tokens that wait for it.
 pub(crate) async fn inspect(
     lock: &LockName,
     connection: &mut Connection,
@@ -30,7 +29,7 @@ pub(crate) async fn inspect(
     pipeline.add_command(Cmd::zrange(Arg::Queue(lock), 0, -1));
     let mut answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
     for _ in 1..LOOKS {
-        // The lock may have changed from one type to the other between the two questions.
+        // The lock may have changed its type between the two queries.
         let refuses =
             |answer: &Value| matches!(answer, Value::ServerError(error) if is_wrong_type(error));
         if ![0, 2].iter().all(|question| answers.get(*question).is_some_and(refuses)) {
@@ -52,7 +51,7 @@ pub(crate) async fn inspect(
             let ends = integer(remaining)? >= 0;
             let tokens = Vec::<(String, f64)>::from_redis_value(together.clone());
             let tokens = tokens.map_err(|_| connection.live.unexpected_answer())?;
-            // Those whose lease has ended stand there until their place is needed.
+            // Tokens whose lease has ended stay in the set until their place is needed.
             let tokens = tokens.into_iter().filter(|(_, end)| !ends || *end >= now as f64);
             let lasts = |end: f64| ends.then(|| Duration::from_millis((end - now as f64) as u64));
             tokens.map(|(token, end)| Holder { token, remaining: lasts(end) }).collect()
@@ -69,18 +68,18 @@ pub(crate) async fn inspect(
     Ok((!holders.is_empty()).then_some(Held { holders, queue }))
 }
 
-/// What stands in a queue, be it a token or not.
+/// Returns a member of a queue, whether it is a token or not.
 fn token(value: &Value) -> Option<String> {
     let Value::BulkString(token) = value else { return None };
     Some(String::from_utf8_lossy(token).into_owned())
 }
 
-/// What `PTTL` says; `None` for what does not expire.
+/// Reads the reply to `PTTL`; `None` for a key that does not expire.
 pub(crate) fn after(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-/// What `TIME` says, in ms.
+/// Reads the reply to `TIME`, in ms.
 fn time_ms(answer: &Value) -> Option<u64> {
     let Value::Array(parts) = answer else { return None };
     let [seconds, micros] = parts.as_slice() else { return None };
@@ -88,15 +87,14 @@ fn time_ms(answer: &Value) -> Option<u64> {
     Some(number(seconds)? * 1000 + number(micros)? / 1000)
 }
 
-/// How long the server takes to answer.
+/// Measures how long the server takes to reply.
 pub(crate) async fn ping(
     fences: &Fences,
     lock: &LockName,
     connection: &mut Connection,
     answer_by: Moment,
 ) -> Result<Duration, Fault> {
-    // No `PING`, which needs a right of its own and is answered by a server that cannot read its data
-    // yet.
+    // Not with `PING`, which needs a right of its own, and which a server answers even if it cannot read its data yet.
     let mut exists = redis::cmd("EXISTS");
     exists.arg(&*fences.of(lock).key);
     let sent = Clock::Boottime.now();
@@ -106,11 +104,11 @@ pub(crate) async fn ping(
     }
 }
 
-/// How often to ask again about a key that looks like neither a string nor a sorted set. The commands of a
-/// pipeline may see it before and after it changes from one to the other.
+/// How often to ask about a key that seems to be neither a string nor a sorted set. The commands of a pipeline may see
+/// the key before and after it changes from one to the other.
 pub(crate) const LOOKS: usize = 3;
 
-/// The lock is another token's, or free by now; `None` if it is this token's.
+/// Returns the present state of a lock that another token has, or that is free by now; `None` if this token has it.
 pub(crate) async fn taken(
     owner: &Owner,
     connection: &mut Connection,
@@ -129,7 +127,7 @@ pub(crate) async fn taken(
                 return Ok(None);
             }
             [Value::BulkString(_), left, _] => break after(integer(left)?),
-            // A shared lock is a sorted set. A key that refuses both questions, again and again, is no lock.
+            // A shared lock is a sorted set. A key that refuses both queries again and again is no lock.
             [Value::ServerError(alone), left, together] if is_wrong_type(alone) => match together {
                 Value::Nil => break after(integer(left)?),
                 Value::ServerError(other) if is_wrong_type(other) && looks < LOOKS => looks += 1,
@@ -145,12 +143,12 @@ pub(crate) async fn taken(
     Ok(Some(Answer::Taken { remaining }))
 }
 
-/// The key exists and has another type.
+/// Whether the key exists and has another type.
 pub(crate) fn is_wrong_type(error: &ServerError) -> bool {
     error.code() == WRONG_TYPE
 }
 
-/// What a try comes to whose token the engine has sent. Its line has the counter value.
+/// Resolves an attempt whose token the engine has already sent. The fence is 0, because the line has the counter value.
 pub(crate) async fn taken_over(
     attempt: &Attempt,
     connection: &mut Connection,

@@ -1,5 +1,5 @@
-//! Waiting in the queue: one idempotent script that enqueues, takes a free lock, confirms a reserved one
-//! and polls (R3, R4, R11). For a token that is not alone it is also the try without a place (R2).
+//! Waiting in the queue: one idempotent script that enqueues a token, acquires a free lock, confirms a reservation and
+//! polls (R3, R4, R11). For shared tokens it is also the attempt without a place in the queue (R2).
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::commands::server::Server;
 use crate::connection::connection::Connection;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 
-/// What becomes of a token that cannot have the lock yet.
+/// The fate of a token that cannot have the lock yet.
 #[derive(Clone, Copy)]
 enum WhenTaken {
-    /// It stands in the queue.
+    /// The token waits in the queue.
     Enqueue,
-    /// Nothing is left of it.
+    /// The token leaves nothing behind.
     Leave,
 }
 
-/// The queues of one server.
+/// The queues of one deployment.
 pub(crate) struct Queue {
     acquire: ScriptPair,
     pub(crate) offer: Script,
@@ -33,7 +33,7 @@ impl Queue {
         Self { acquire: ScriptPair::acquire(wakes), offer: Script::offer() }
     }
 
-    /// Takes the lock if it is free or reserved for the owner, and enqueues the token if not.
+    /// Acquires the lock if it is free or reserved for the owner. Otherwise enqueues the token.
     pub(crate) async fn enter(
         &self,
         server: &Server,
@@ -45,7 +45,7 @@ impl Queue {
         self.run(server, entry, WhenTaken::Enqueue, connection, answer_by).await
     }
 
-    /// Takes the lock beside its other holders, if there is room and no waiter in the queue.
+    /// Acquires the lock beside its other holders, if there is room and no waiter in the queue.
     pub(crate) async fn try_share(
         &self,
         server: &Server,
@@ -54,7 +54,7 @@ impl Queue {
         answer_by: Moment,
     ) -> Result<Answer, Fault> {
         let Attempt { owner, term, .. } = attempt;
-        // R2: the engine has sent this token since, and only the answer to that counts.
+        // R2: the engine has sent this token meanwhile, and only the reply to that counts.
         if !connection.resent && !owner.is_unsent() {
             return taken_over(attempt, connection, answer_by).await;
         }
@@ -65,8 +65,8 @@ impl Queue {
         })
     }
 
-    /// Takes the lock if it is free and has no waiters, though its token was sent before: it holds
-    /// the lock at other nodes.
+    /// Acquires the lock if it is free and has no waiters, although its token was sent before: the token holds the lock
+    /// at other nodes.
     pub(crate) async fn fill(
         &self,
         server: &Server,
@@ -115,8 +115,8 @@ impl Queue {
                 Ok(Entered::Granted { fence, sent, contended })
             }
             ScriptOutcome::Refused(QueuePosition { ticket, remaining, rank, behind, added }) => {
-                // With a ticket from a spoilt counter it would stay behind all others, even when the
-                // counter is mended.
+                // With a ticket from a spoilt counter the token would stay behind all others, even after the counter
+                // was fixed.
                 server.fences.check(ticket)?;
                 Ok(Entered::Queued { ticket, remaining, rank, behind, added })
             }
@@ -124,7 +124,7 @@ impl Queue {
     }
 }
 
-/// Where a token stands in the queue.
+/// The position of a token in the queue.
 struct QueuePosition {
     ticket: u64,
     remaining: Option<Duration>,

@@ -1,7 +1,7 @@
 //! Raises the fence counters of several slots of a cluster to one value.
 //!
-//! Every later holder of one of several locks that were taken together is to have a larger fencing token than any of
-//! them. On one server they share a counter; in a cluster each slot has its own.
+//! If several locks were acquired together, every later holder of one of them must get a larger fencing token than any
+//! of them had. On one server they share a counter. In a cluster each slot has its own.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use distlock_core::store::Fault;
 
 use crate::commands::server::Server;
 
-/// Raises the counters of these locks to a value, where they may be lower; all at once.
+/// Raises the counters of these locks to a value, where they may be lower. All are raised at once.
 pub(crate) async fn raise_counters(
     server: &Server,
     locks: &[Arc<LockName>],

@@ -1,17 +1,17 @@
-//! Release: one idempotent script that frees and hands on, leaves the queue (R8), compensates for an
-//! acquire without an answer (R9), and repairs a lock that expired with others waiting.
+//! Release: one idempotent script that frees a lock and hands it on, leaves the queue (R8), compensates for an acquire
+//! without a reply (R9), and repairs a lock that expired while others were waiting.
 //!
-//! # A slot of a cluster that is on its way
+//! # While a slot of a cluster is being migrated
 //!
-//! While a slot moves key by key, a lock and its queue may be on two nodes, and the script is refused at both. It is
-//! sent again until the slot has arrived. That may take longer than the lease lasts; then the lock has no
-//! owner, no waiter gets it, and its holder is notified that the lease ran out. So after a while the lock is
-//! freed alone, at the node that has it, by a command that names nothing else.
+//! While a slot is migrated key by key, a lock and its queue may be on two nodes, and both refuse the script. It is
+//! sent again until the slot has arrived. That may take longer than the lease lasts. Then the lock has no owner, no
+//! waiter gets it, and its holder is notified that the lease ran out. So after a while the lock is freed alone, at the
+//! node that has it, by a command that names no other key.
 //!
-//! To all other processes this is as if the lease had ended at that moment, with its release under way: the
-//! lock is gone, and the queue as it was. So nothing can happen that an expiry cannot bring about (I2, I6:
-//! the body is gone, and the next holder draws from the same counter), which includes the newcomer that may
-//! pass the queue (I7). The script is still sent until it is carried out, and then lets in the first waiter.
+//! For all other processes it looks as if the lease had ended at that moment, while its release was in flight: the lock
+//! is gone, and the queue is as it was. So nothing can happen that an expiry cannot cause. I2 and I6 hold: the body has
+//! ended, and the next holder draws from the same counter. As after an expiry, a newcomer may pass the queue (I7). The
+//! script is still sent until a node runs it, and then lets in the first waiter.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use crate::connection::connection::Connection;
 use crate::routing::routed;
 use crate::script::{Arg, ScriptPair, Wakes};
 
-/// How long the script is resent while a slot moves, if there is time: no newcomer passes the queue then.
+/// How long the script is sent again while a slot is being migrated, if there is time. No newcomer can pass the queue
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The release of locks.
@@ -39,7 +40,7 @@ impl Releases {
         Self { scripts: ScriptPair::release(wakes), of_lock: ScriptPair::free() }
     }
 
-    /// Frees the lock if this token owns it, or with `keep` has it expire after that time.
+    /// Frees the lock if this token owns it. With `keep`, makes it expire after that time instead.
     pub(crate) async fn release(
         &self,
         server: &Server,
@@ -48,7 +49,7 @@ impl Releases {
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
         let mut route = server.routing.route(&server.alarms, owner.lock.stored(), answer_by);
-        // Until when the script is sent and nothing else.
+        // Until when only the script is sent.
         let mut patient_until = None;
         loop {
             let mut connection = route.commands().await?;
@@ -56,7 +57,7 @@ impl Releases {
             if !route.should_retry(&mut connection, &mut answer) {
                 return answer;
             }
-            // What is kept ends by itself.
+            // A lock that is kept ends by itself.
             if keep.is_some() || !route.is_migrating() {
                 continue;
             }
@@ -64,7 +65,7 @@ impl Releases {
             if now < *patient_until.get_or_insert_with(|| patience(owner, now, answer_by)) {
                 continue;
             }
-            // Others that are released again do not wait for this one.
+            // Other locks that are released again do not wait for this one.
             if owner.was_freed() {
                 return answer;
             }
@@ -75,7 +76,7 @@ impl Releases {
         }
     }
 
-    /// Frees the lock if this token owns it, and lets no waiter in. Says whether it did.
+    /// Frees the lock if this token owns it, and lets no waiter in. Returns whether it did.
     async fn free(&self, server: &Server, owner: &Owner, answer_by: Moment) -> Result<bool, Fault> {
         let script = self.of_lock.of(owner.limit);
         let (keys, args) = ([Arg::Text(owner.lock.stored())], [Arg::Text(&owner.token)]);
@@ -89,7 +90,7 @@ impl Releases {
         Ok(freed)
     }
 
-    /// The same at one node, and lets in the next waiter.
+    /// Runs the script at one node: it frees the lock and lets in the next waiter.
     async fn hand_on(
         &self,
         server: &Server,
@@ -98,7 +99,7 @@ impl Releases {
         connection: &mut Connection,
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
-        // R9: an acquire that died unanswered with an older connection may still run.
+        // R9: an acquire that was sent on an older connection and has no reply may still run.
         let settled = owner.is_behind(connection.live.number, &connection.live.closed);
         let keys = [Arg::Text(owner.lock.stored()), Arg::Queue(&owner.lock)];
         let mut args =
@@ -122,20 +123,20 @@ impl Releases {
                 },
                 _ => return Err(connection.live.unexpected_answer()),
             };
-        // Only now: one that was sent to another node in vain may have been sent here since.
+        // Checked only now: an acquire that another node refused may have been sent to this node meanwhile.
         let settled = settled && !owner.was_resent();
         Ok(Freed { was_ours: state != 0, settled, next, awaited: state == 3 })
     }
 }
 
-/// Until when a release is sent again before the lock is freed alone: there must be time left for that, before the
-/// caller gives up and before the lease ends.
+/// Returns until when a release is sent again before the lock is freed alone. There must be time left for that, before
+/// the caller gives up and before the lease ends.
 fn patience(owner: &Owner, now: Moment, answer_by: Moment) -> Moment {
     let left = answer_by.min(owner.expired_by()).since(now);
     now.after(PATIENCE.min(left / 2))
 }
 
-/// The tokens for which the lock was reserved.
+/// Reads the tokens for which the lock was reserved.
 fn tokens(answer: &[Value]) -> Option<Vec<Box<str>>> {
     let token = |value: &Value| match value {
         Value::BulkString(token) => Some(String::from_utf8_lossy(token).into()),

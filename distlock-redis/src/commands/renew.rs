@@ -1,5 +1,7 @@
-//! Renewals (R10): many leases in one pipeline. Each compares before it extends, and never creates the
-//! lock.
+//! Renewals (R10): many leases in one pipeline. Each compares the token before it extends the lease, and never creates
+//! the lock.
+//!
+//! In a cluster, renewals are grouped by node. A renewal that a node refuses is sent on to the next one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +22,14 @@ use crate::routing::Routing;
 use crate::script::{Arg, Script, ScriptPair};
 use crate::slots::Slot;
 
-/// How often another counter value is drawn when the counter goes back again and again.
+/// How often another counter value is drawn if the counter goes back again and again.
 const DRAWS: usize = 3;
 const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
 
 /// The renewals of one manager.
 pub(crate) struct Renewals {
     scripts: ScriptPair,
-    /// How many were sent: each has a number, which its answer repeats.
+    /// The number of renewals that were sent. Each has a number, which its reply repeats.
     sent: AtomicU64,
 }
 
@@ -55,7 +57,7 @@ impl Renewals {
         }
     }
 
-    /// Extends all of these leases, of one node. Beside each answer stands what the node has said instead.
+    /// Extends these leases of one node. Each result comes with the refusal of the node, if it has not run the command.
     pub(crate) async fn extend(
         &self,
         server: &Server,
@@ -89,7 +91,7 @@ impl Renewals {
             let mut known = Vec::new();
             for at in &missing {
                 let alone = asked[*at].renewal.owner.limit.is_alone();
-                // One text of each is enough: by the next command the server knows the script.
+                // One text of each script is enough: the server knows the script by the next command.
                 let call = if known.contains(&alone) { Script::by_hash } else { Script::by_text };
                 known.push(alone);
                 again.add_command(self.command(server, &asked[*at], first + *at as u64, call));
@@ -106,7 +108,7 @@ impl Renewals {
                 checked(&server.fences, one.renewal, number, answer, &connection.live),
                 &confirmed,
             ) {
-                // What only this server knows would end with it: the old deadline stands.
+                // A renewal that only this server knows would be lost with it, so the old deadline stays.
                 (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
                 (owned, _) => owned,
             };
@@ -129,11 +131,11 @@ impl Renewals {
         call(self.scripts.of(renewal.owner.limit), which.of(renewal, &keys), &args)
     }
 
-    /// R2: another counter value for a lock that was granted with one that is not new. `None` if the
-    /// lock is not the token's any more.
+    /// R2: draws another counter value for a lock that was granted with one that is not new. Returns `None` if the
+    /// token no longer has the lock.
     ///
-    /// Drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its
-    /// token by now.
+    /// The value is drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its token
+    /// by now.
     pub(crate) async fn draw_again(
         &self,
         fences: &Fences,
@@ -167,7 +169,7 @@ impl Renewals {
     }
 }
 
-/// A renewal, and how it is asked for.
+/// A renewal, and the keys it is sent with.
 pub(crate) struct RenewalRequest<'a> {
     pub(crate) renewal: &'a Renewal,
     pub(crate) keys: RenewalKeys,
@@ -179,16 +181,16 @@ impl<'a> RenewalRequest<'a> {
     }
 }
 
-/// Which keys a renewal looks at.
+/// The keys that a renewal reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenewalKeys {
     All,
-    /// The lock alone: whether others wait is not known then.
+    /// Only the lock. Then it is unknown whether others wait.
     Lock,
 }
 
 impl RenewalKeys {
-    /// The counter is the last key, and only named where a value is drawn from it.
+    /// The counter is the last key. It is named only if a value is drawn from it.
     fn of<'a, 'b>(self, renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
         match self {
             Self::All => &keys[..2 + usize::from(renewal.draw)],
@@ -197,7 +199,7 @@ impl RenewalKeys {
     }
 }
 
-/// What the script is run with; see [`RenewalKeys`] for how many of the keys.
+/// Returns the keys and arguments of the script. [`RenewalKeys`] tells how many of the keys are sent.
 fn keys_and_args<'a>(
     counter: &'a str,
     renewal: &'a Renewal,
@@ -210,7 +212,7 @@ fn keys_and_args<'a>(
     (keys, [Arg::Text(token), ttl, fences, Arg::Number(number)])
 }
 
-/// The answer to a renewal; an error if it has drawn counter values (R5) that are not new.
+/// Reads the reply to a renewal. Fails if it has drawn counter values (R5) that are not new.
 fn checked(
     fences: &Fences,
     renewal: &Renewal,
@@ -227,7 +229,7 @@ fn checked(
     Ok(owned)
 }
 
-/// The answer to the renewal of this number; another number drops the connection.
+/// Reads the reply to the renewal with this number. Another number drops the connection.
 fn owned(answer: &Value, number: u64, live: &LiveConnection) -> Result<Owned, Fault> {
     let parts = match answer {
         Value::Array(parts) => parts,
@@ -253,16 +255,16 @@ fn is_unknown(answer: &Value) -> bool {
     }
 }
 
-/// So often one renewal is sent on.
+/// The most times that one renewal is sent on.
 const HOPS: usize = 5;
 const MOVES: &str = "the slot of this lock is on its way to another node of the cluster";
 
-/// One renewal without an answer.
+/// A renewal without a result so far.
 struct OpenRenewal {
     at: usize,
     slot: Slot,
     keys: RenewalKeys,
-    /// The node that the lock has gone to ahead of its slot.
+    /// The node that the lock was migrated to before its slot.
     ahead: Option<Addr>,
 }
 
@@ -280,7 +282,7 @@ pub(crate) async fn renew(
     let mut open: Vec<_> = leases.iter().enumerate().map(open).collect();
     let moves = || Err(Fault::passing(BackendKind::Other, MOVES));
     let mut answers: Vec<Result<Owned, Fault>> = leases.iter().map(|_| moves()).collect();
-    // Of the first: one that was sent on was sent later.
+    // The time of the first send. Renewals that were sent on were sent later.
     let sent = Clock::Boottime.now();
     for _ in 0..=HOPS {
         for together in by_node(std::mem::take(&mut open), cluster) {
@@ -309,16 +311,16 @@ pub(crate) async fn renew(
 }
 
 impl OpenRenewal {
-    /// What is asked next now that a node has said this; `None` if it is left for another time.
+    /// Returns the next request after this refusal; `None` if the lease is left to a later renewal.
     fn sent_on(mut self, said: &Redirect, leases: &[Renewal], cluster: &Cluster) -> Option<Self> {
-        // A value cannot be drawn from a counter that may be elsewhere. The next renewal goes without.
+        // A value cannot be drawn from a counter that may be elsewhere. The next renewal does not draw.
         let draws = leases[self.at].draw;
         match said {
             Redirect::Moved { slot, to } => {
                 cluster.moved(*slot, to);
                 self.ahead = None;
             }
-            // Redis 6.2 says so of several keys as soon as one of them is not there, and it may not be the lock.
+            // Redis 6.2 refuses several keys as soon as one of them is missing, and that may not be the lock.
             Redirect::Ask { .. } | Redirect::TryAgain
                 if !draws && self.keys == RenewalKeys::All =>
             {
@@ -335,7 +337,7 @@ impl OpenRenewal {
     }
 }
 
-/// Those together that are asked of the same node.
+/// Groups the renewals that are sent to the same node.
 fn by_node(open: Vec<OpenRenewal>, cluster: &Cluster) -> Vec<Vec<OpenRenewal>> {
     let mut nodes = BTreeMap::<_, Vec<_>>::new();
     for one in open {

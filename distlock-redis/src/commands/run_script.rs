@@ -1,5 +1,5 @@
-//! Running a script that may give a token the lock: in front of it the counter is raised where that is due,
-//! and it is run again where its answer shows that the counter or the clock of the server has changed.
+//! Runs a script that may grant the lock to a token. Raises the counter first if that is due, and runs the script again
+//! if its reply shows that the counter or the clock of the server has changed.
 
 use std::time::Duration;
 
@@ -14,45 +14,44 @@ use crate::commands::server::Server;
 use crate::connection::connection::{Connection, RedisOr, ints};
 use crate::script::{Arg, Script, Wakes};
 
-/// How often the script is run, when the counter or the clock of the server has changed.
+/// How often the script is run if the counter or the clock of the server has changed.
 const TRIES: usize = 3;
-/// A script must not run any more this long after its caller has stopped waiting for the answer.
+/// A script must not run later than this after its caller has stopped waiting for the reply.
 const NOT_AFTER: Duration = Duration::from_secs(1);
 
-/// A script that may give the lock to a token, and what it is run with. Its keys are the lock, the queue
-/// and the counter.
+/// A script that may grant the lock to a token, with its arguments. Its keys are the lock, the queue and the counter.
 pub(crate) struct GrantScript<'a, 'b> {
     /// The token that may get the lock.
     pub(crate) owner: &'a Owner,
-    /// On what terms.
+    /// The terms of the lease.
     pub(crate) term: Term,
     pub(crate) script: &'a Script,
     pub(crate) args: &'b mut [Arg<'a>],
-    /// Which of the arguments is the server's time after which the script must not run: it is filled in for
+    /// The index of the argument that is the server's time after which the script must not run. It is filled in for
     /// each run.
     pub(crate) not_after: usize,
-    /// A no leaves something of the token in the store.
+    /// Whether a refusal leaves the token in the store.
     pub(crate) stays: bool,
 }
 
-/// What the script says.
+/// The result of the script.
 pub(crate) enum ScriptOutcome<T> {
-    /// The lock is the token's.
+    /// The token has the lock.
     Granted {
         /// A value of the counter, drawn for this grant.
         fence: u64,
-        /// Read before the script was sent.
+        /// When the script was sent; read before.
         sent: Moment,
-        /// Others stand in the queue.
+        /// Whether others wait in the queue.
         contended: bool,
     },
-    /// It is not.
+    /// The token does not have the lock.
     Refused(T),
 }
 
 impl GrantScript<'_, '_> {
-    /// Runs it until the answer can be believed. `refusal` reads the numbers behind the state and the token
-    /// of an answer that is no; `None` if they are not what the script says.
+    /// Runs the script until its reply can be trusted. `refusal` reads the numbers after the state and the token of a
+    /// refusal; it returns `None` if they are not valid.
     pub(crate) async fn run<T>(
         mut self,
         server: &Server,
@@ -79,7 +78,7 @@ impl GrantScript<'_, '_> {
                         server.confirm(connection, None, answer_by).await?;
                         return Ok(ScriptOutcome::Granted { fence, sent, contended: behind != 0 });
                     }
-                    // Data was lost under a live connection: raise the counter and draw again.
+                    // Data was lost while the connection was up: raise the counter and draw again.
                     fences.set_raised(counter, &connection.live, false);
                 }
                 [Some(0), _, numbers @ ..] => {
@@ -87,7 +86,7 @@ impl GrantScript<'_, '_> {
                         refusal(numbers).ok_or_else(|| connection.live.desynchronized())?;
                     return Ok(ScriptOutcome::Refused(refused));
                 }
-                // Too late by the server's clock, which may have been set: ask again with its time.
+                // Too late by the server's clock, which may have been set: try again with its time.
                 [Some(3), _, Some(now), ..] => connection.live.server_clock.set(now),
                 _ => return Err(connection.live.desynchronized()),
             }
@@ -95,7 +94,7 @@ impl GrantScript<'_, '_> {
         Err(Fault::passing(BackendKind::Other, "the server's clock or its counters are unsteady"))
     }
 
-    /// Runs it once. Returns when it was sent, and its answer.
+    /// Runs the script once. Returns when it was sent, and its reply.
     async fn ask(
         &mut self,
         server: &Server,
@@ -112,7 +111,7 @@ impl GrantScript<'_, '_> {
         let lifetime = server.command_timeout.saturating_add(NOT_AFTER);
         self.args[self.not_after] = Arg::Number(connection.live.server_clock.time_after(lifetime));
         let sent = Clock::Boottime.now();
-        // R7: nothing that could create the lock is sent behind its release.
+        // R7: nothing that could create the lock is sent after its release.
         if !owner.may_send(sent, self.term.stored_for(), connection.live.number) {
             return Err(Fault::given_up());
         }
@@ -122,7 +121,7 @@ impl GrantScript<'_, '_> {
         let given_up = || owner.is_retired();
         let answer =
             connection.run_unless(given_up, self.script, &keys, self.args, answer_by).await;
-        // R9: an error of the script is an answer; the script will not run any more.
+        // R9: an error of the script is a reply. The script will not run any more.
         if let Err(RedisOr::Redis(error)) = &answer
             && error.code().is_some()
         {
@@ -130,7 +129,7 @@ impl GrantScript<'_, '_> {
         }
         let answer = answer.map_err(RedisOr::into_fault)?;
         let Value::Array(answer) = answer else { return Err(connection.live.desynchronized()) };
-        // R3: an answer that carries another token drops the connection.
+        // R3: a reply that carries another token drops the connection.
         match answer.get(1) {
             Some(Value::BulkString(token)) if *token == owner.token.as_bytes() => {}
             _ => return Err(connection.live.desynchronized()),
@@ -143,7 +142,7 @@ impl GrantScript<'_, '_> {
     }
 }
 
-/// The exchanges of one server.
+/// The exchanges of one deployment: one token replaces another.
 pub(crate) struct Exchanges {
     script: Script,
 }
@@ -178,7 +177,7 @@ impl Exchanges {
             script: &self.script,
             args: &mut args[..4 + usize::from(tag.is_some())],
             not_after: 3,
-            // The old token holds the lock: the new one may have it whatever is answered to this run.
+            // The old token holds the lock, so the new one may have it whatever this run replies.
             stays: true,
         };
         Ok(match grant.run(server, connection, |_| Some(()), answer_by).await? {

@@ -1,4 +1,4 @@
-//! What every operation shares.
+//! The state that all commands share.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::record::RedisRecordKeeper;
 use crate::routing::Routing;
 use crate::slots::Slot;
 
-/// The nodes of one manager, its counters, and the record of this process there.
+/// The servers of one manager: the routing to them, the fence counters, and the records of processes.
 pub(crate) struct Server {
     pub(crate) routing: Routing,
     pub(crate) fences: Fences,
@@ -28,21 +28,21 @@ pub(crate) struct Server {
     pub(crate) records: Arc<RedisRecordKeeper>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) command_timeout: Duration,
-    /// The replicas that have to confirm grants and renewals, if any.
+    /// The replicas that must confirm grants and renewals, if any.
     pub(crate) replicas: Option<Replicas>,
     /// The nodes at which every script has run once.
     pub(crate) trials: ScriptTrials,
 }
 
 impl Server {
-    /// A lock of the manager's prefix that is never taken.
+    /// Returns a lock name under the manager's prefix that is never acquired.
     pub(crate) fn unused(&self) -> Option<LockName> {
         let prefix = &*self.record.prefix;
         LockName::of_stored(prefix, &[prefix, "lock:{cluster?}"].concat())
     }
 
-    /// Has what was written on this connection confirmed by replicas, where that is asked for; `ticket` is of
-    /// a write that has asked for itself. An error is no answer: the lock may be held, and on some of them.
+    /// Waits until replicas have confirmed the writes on this connection, if that is configured. `ticket` belongs to a
+    /// write that has asked already. After an error the lock may be held, also on some of the replicas.
     pub(crate) async fn confirm(
         &self,
         connection: &mut Connection,
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// A connection for what concerns no lock.
+    /// Connects to some node for commands that are not about a lock.
     pub(crate) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
         match &self.routing {
             Routing::One(node) => node.pool.any().connection(answer_by).await,
@@ -68,23 +68,23 @@ impl Server {
         }
     }
 
-    /// What scripts have as their last argument in a cluster: the tag in the names of the channels of this lock's
-    /// slot; nothing where messages are not sent within a shard.
+    /// Returns the last argument of scripts in a cluster: the tag in the names of the channels of this lock's slot. It
+    /// is empty if messages are not sent within a shard.
     pub(crate) fn tag(&self, lock: &LockName) -> Option<String> {
         let cluster = self.routing.cluster()?;
         let sharded = cluster.sharded.load(Ordering::Relaxed);
         Some(if sharded { Slot::of(lock.stored()).tag() } else { String::new() })
     }
 
-    /// A prefix that a request has named stays subscribed for as long as there may be a lock of ours:
-    /// its holder is notified of waiters, and if the lock is taken away.
+    /// Keeps a prefix that a request has named subscribed for as long as a lock of ours may exist under it. Its holder
+    /// is then notified of waiters, and if the lock is taken away.
     pub(crate) fn keep_subscribed(&self, lock: &LockName, ttl: Duration) {
         if lock.fence().is_some() {
             self.subscribe(lock, ttl);
         }
     }
 
-    /// A lock of this ttl is waited for: in a cluster the channel of its slot is subscribed from now on.
+    /// Notes that a lock with this ttl is waited for: in a cluster the channel of its slot is subscribed from now on.
     pub(crate) fn is_awaited(&self, lock: &LockName, ttl: Duration) {
         if self.routing.cluster().is_some() {
             self.subscribe(lock, ttl);

@@ -1,4 +1,4 @@
-//! Messages to other processes.
+//! Messages to other processes, and the channels of a cluster's shards.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::connection::error::is_denied;
 use crate::pubsub::subscription::{MANY_CHANNELS, Subscription, stem, stem_in_slot};
 use crate::slots::Slot;
 
-/// Sends messages to other processes; says of each whether there was a subscriber.
+/// Sends messages to other processes. Returns for each whether it had a subscriber.
 pub(crate) async fn tell(
     connection: &mut Connection,
     letters: &[Letter],
@@ -29,7 +29,7 @@ pub(crate) async fn tell(
     Ok(answers.iter().map(|answer| matches!(answer, Value::Int(1..))).collect())
 }
 
-/// Notifies the owner of a token that the lock was taken away from it.
+/// Notifies the owner of a token that the lock was taken away.
 pub(crate) async fn notify_taken(
     connection: &mut Connection,
     lock: &LockName,
@@ -49,7 +49,8 @@ pub(crate) async fn notify_taken(
 }
 
 impl Subscription {
-    /// The same within a shard, where a command is for one slot.
+    /// Subscribes the channels of a shard that are not subscribed yet, and unsubscribes idle ones. Each command is for
+    /// one slot. Returns whether there may be more.
     pub(crate) async fn subscribe_slots(
         &self,
         sharded: &AtomicBool,
@@ -83,7 +84,7 @@ impl Subscription {
             if is_denied(&error) {
                 return Err(error);
             }
-            // The slot is elsewhere, and used there.
+            // The slot is on another node, and is used there.
             self.others().remove(stem);
         }
         self.others().mark_subscribed(&subscribed);
@@ -92,13 +93,13 @@ impl Subscription {
         Ok(unsubscribed.len() == MANY_CHANNELS)
     }
 
-    /// A slot has left this node, and its channels with it.
+    /// Handles that a slot has left this node together with its channels.
     pub(crate) fn on_slot_gone(&self, channel: &[u8]) {
         let Some(process) = self.subscriber.get().map(|subscriber| &subscriber.process) else {
             return;
         };
         let stem = std::str::from_utf8(channel).ok().and_then(|name| name.strip_suffix(&**process));
-        // One that was not used any more is not known any more.
+        // A channel that is unknown was not used any more.
         if let Some(stem) = stem
             && self.others().remove(stem)
         {
@@ -106,7 +107,7 @@ impl Subscription {
         }
     }
 
-    /// Messages about the locks of these slots may have been missed.
+    /// Reports that messages about the locks of these slots may have been missed.
     pub(crate) fn interrupted(&self, stems: &[String]) {
         if !stems.is_empty() {
             let slots: HashSet<_> = stems.iter().map(|stem| Slot::of(stem)).collect();

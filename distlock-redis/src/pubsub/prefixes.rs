@@ -1,6 +1,6 @@
-//! Prefixes that requests have named besides the manager's. Each has a wake-up channel of its own,
-//! subscribed as long as a lock under it may be held or waited for. A prefix may be a tenant: there
-//! are very many over time and few at once (R13).
+//! Prefixes that requests have named besides the manager's. Each has a wake-up channel of its own, which is subscribed
+//! as long as a lock under the prefix may be held or waited for. A prefix may be a tenant, so there are very many over
+//! time and few at once (R13).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,11 +8,10 @@ use std::time::Duration;
 use distlock_core::clock::Moment;
 use distlock_core::shrink::shrink;
 
-/// For how long a prefix is remembered after its last use, at least. A waiter polls every few seconds,
-/// which is a use.
+/// How long a prefix is kept at least after its last use. A waiter polls every few seconds, which is a use.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Until when something is remembered that is used now, for a lock of this ttl.
+/// Returns until when an entry is kept that is used now, for a lock with this ttl.
 pub(crate) fn kept_until(now: Moment, ttl: Duration) -> Moment {
     now.after(ttl.max(KEPT))
 }
@@ -25,13 +24,13 @@ pub(crate) struct Prefixes {
 
 #[derive(Debug)]
 struct Prefix {
-    /// Its channel is subscribed.
+    /// Whether its channel is subscribed.
     subscribed: bool,
     kept_until: Moment,
 }
 
 impl Prefixes {
-    /// A prefix is used until then: whether its channel is subscribed, or `None` if it was not known.
+    /// Notes that a prefix is used until then. Returns whether its channel is subscribed; `None` if it was unknown.
     pub(crate) fn used(&mut self, prefix: &str, until: Moment) -> Option<bool> {
         if let Some(known) = self.known.get_mut(prefix) {
             known.kept_until = known.kept_until.max(until);
@@ -41,18 +40,18 @@ impl Prefixes {
         None
     }
 
-    /// Its channel is subscribed.
+    /// Whether the channel of a prefix is subscribed.
     pub(crate) fn is_subscribed(&self, prefix: &str) -> bool {
         self.known.get(prefix).is_some_and(|known| known.subscribed)
     }
 
-    /// Prefixes whose channels are to be subscribed, at most so many.
+    /// Returns at most `most` prefixes whose channels must be subscribed.
     pub(crate) fn unsubscribed(&self, most: usize) -> Vec<String> {
         let unsubscribed = self.known.iter().filter(|(_, prefix)| !prefix.subscribed);
         unsubscribed.take(most).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The channels of these were subscribed.
+    /// Notes that the channels of these prefixes were subscribed.
     pub(crate) fn mark_subscribed(&mut self, names: &[String]) {
         for name in names {
             if let Some(prefix) = self.known.get_mut(name) {
@@ -61,7 +60,7 @@ impl Prefixes {
         }
     }
 
-    /// No channel is subscribed any more: returns those that were.
+    /// Notes that no channel is subscribed any more. Returns the prefixes whose channels were.
     pub(crate) fn on_disconnect(&mut self) -> Vec<String> {
         let were = self.known.iter_mut().filter_map(|(name, prefix)| {
             std::mem::take(&mut prefix.subscribed).then(|| name.clone())
@@ -69,7 +68,7 @@ impl Prefixes {
         were.collect()
     }
 
-    /// It is not used here any more; false if it was not.
+    /// Removes a prefix that is no longer used here. Returns whether it was known.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         self.known.remove(name).is_some()
     }
@@ -78,7 +77,7 @@ impl Prefixes {
         self.known.clear();
     }
 
-    /// Forgets those that were not used for long; returns those whose channels are to be unsubscribed.
+    /// Forgets the prefixes that were not used for long. Returns those whose channels must be unsubscribed.
     pub(crate) fn forget(&mut self, now: Moment) -> Vec<String> {
         let idle = self.known.extract_if(|_, prefix| prefix.kept_until < now);
         let left = idle.filter(|(_, prefix)| prefix.subscribed).map(|(name, _)| name).collect();

@@ -1,10 +1,13 @@
 //! The pub/sub subscription: one connection per manager, subscribed to its wake-up channels.
 //!
-//! A release reserves the lock for the next waiter only if that waiter's channel has a subscriber, so
-//! that a process that died is skipped at once. While this connection is down, or where pub/sub is not
-//! allowed, new tokens say that their process has no subscription, and their waiters poll (R13).
+//! A release reserves the lock for the next waiter only if that waiter's channel has a subscriber, so that waiters of
+//! dead processes are skipped at once. While this connection is down, or where pub/sub is not allowed, new tokens say
+//! that their process has no subscription, and their waiters poll (R13).
 //!
-//! A message is a hint, no more (R4): ownership is only ever the answer to a command.
+//! A message is only a hint (R4): ownership is always the reply to a command.
+//!
+//! The supervisor has a loop of its own instead of [`keep_connected`](distlock_core::reconnect::keep_connected): a user
+//! who may not subscribe must not be retried at the usual pace, although the connection itself succeeds each time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -34,21 +37,21 @@ use crate::slots::Slot;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Permissions are not changed often.
+/// The pause after missing permissions, which do not change often.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
-/// How many channels are subscribed or unsubscribed with one command.
+/// How many channels one command subscribes or unsubscribes.
 pub(crate) const MANY_CHANNELS: usize = 500;
-/// How often prefixes that are not used any more are looked for.
+/// How often to look for prefixes that are no longer used.
 const TIDY_UP: Duration = Duration::from_secs(20);
-/// After so many refusals in a row, for whatever reason, the reason is reported.
+/// After this many refusals in a row, for any reason, the reason is reported.
 const MANY_REFUSALS: usize = 10;
 
-/// Which channels messages about locks come over.
+/// The channels for messages about locks.
 pub(crate) enum Channels {
-    /// One for each prefix; the manager's is always subscribed.
+    /// One for each prefix. The manager's is always subscribed.
     OfPrefixes,
-    /// One for each prefix and slot of a cluster that is used, at the node that has the slot. Where its messages go to
-    /// all nodes, there are none here.
+    /// One for each prefix and slot of a cluster that is used, at the node that has the slot. If the cluster sends
+    /// messages to all nodes, there are none here.
     OfShard { sharded: Arc<AtomicBool> },
 }
 
@@ -57,15 +60,15 @@ pub(crate) struct Subscription {
     /// The prefix of the manager, with its separator.
     prefix: String,
     channels: Channels,
-    /// The channel of that prefix is subscribed.
+    /// Whether the channel of that prefix is subscribed.
     subscribed: AtomicBool,
-    /// What the names of the other channels begin with, up to the process.
+    /// The other channels. Their names are stems: channel names without the process.
     others: Mutex<Prefixes>,
-    /// There is a channel to subscribe.
+    /// Notified when there is a channel to subscribe.
     wanted: Notify,
-    /// The reason why there is no subscription was reported.
+    /// Whether the reason for a missing subscription was reported.
     pub(crate) denial_reported: AtomicBool,
-    /// The server was asked whether it evicts locks.
+    /// Whether the server was asked for its eviction policy.
     eviction_checked: AtomicBool,
     pub(crate) subscriber: OnceLock<Subscriber>,
 }
@@ -89,8 +92,8 @@ impl Subscription {
         }
     }
 
-    /// Keeps the subscription up from now on: connects whenever one of the `links` is connected,
-    /// or without links, whenever some server is known to answer.
+    /// Keeps the subscription up from now on. It connects whenever one of the `links` is connected. Without links it
+    /// connects whenever some server is known to reply.
     pub(crate) fn start(
         self: &Arc<Self>,
         process: &str,
@@ -107,7 +110,8 @@ impl Subscription {
     /// Whether a process that reserves this lock for a token of ours can notify us.
     pub(crate) fn covers(&self, lock: &LockName) -> bool {
         match self.shard() {
-            // Looked at for every lock, and not used before one is waited for.
+            // This is checked for every lock, so it does not count as a use. The channel is used once a lock is waited
+            // for.
             Some(_) => {
                 self.others().is_subscribed(&stem_in_slot(lock.prefix(), Slot::of(lock.stored())))
             }
@@ -116,7 +120,8 @@ impl Subscription {
         }
     }
 
-    /// The channel for a lock of this ttl is used, which is not the manager's own. Whether it is subscribed.
+    /// Notes that the channel for a lock with this ttl is used, unless it is the manager's own. Returns whether it is
+    /// subscribed.
     pub(crate) fn is_used(&self, lock: &LockName, ttl: Duration) -> bool {
         let until = kept_until(Clock::Boottime.now(), ttl);
         let stem = match self.shard() {
@@ -133,7 +138,7 @@ impl Subscription {
         known.unwrap_or(false)
     }
 
-    /// How waiters learn that a lock is theirs.
+    /// Returns how waiters learn that they have the lock.
     pub(crate) fn state(&self) -> WakeUps {
         match self.subscribed.load(Ordering::Acquire) {
             true => WakeUps::Notified,
@@ -192,14 +197,14 @@ impl Subscription {
         }
     }
 
-    /// The prefix of a channel of ours, with its separator.
+    /// Returns the prefix of a channel of ours, with its separator.
     fn prefix_of<'c>(&self, channel: &'c [u8]) -> Option<&'c str> {
         let process = &self.subscriber.get()?.process;
         std::str::from_utf8(channel).ok()?.strip_suffix(process.as_str())?.strip_suffix("wake:")
     }
 
-    /// Subscribes what is not subscribed yet, and unsubscribes what is not used any more. In parts,
-    /// each of which is noted when it is done: true if there may be more.
+    /// Subscribes the channels that are not subscribed yet, and unsubscribes idle ones. Works in parts, each of which
+    /// is noted when it is done. Returns whether there may be more.
     async fn subscribe_some(
         &self,
         connection: &mut MultiplexedConnection,
@@ -210,8 +215,7 @@ impl Subscription {
         if !self.subscribed.load(Ordering::Acquire) {
             let channel = self.channel(&stem(&self.prefix));
             connection.subscribe(&channel).await?;
-            // With the right to subscribe and not to publish, others would wait for hints that this
-            // process cannot send.
+            // If a user may subscribe and not publish, other processes would wait for hints that this one cannot send.
             redis::cmd("PUBLISH").arg(&channel).arg("").exec_async(connection).await?;
             self.subscribed.store(true, Ordering::Release);
             self.denial_reported.store(false, Ordering::Release);
@@ -220,7 +224,7 @@ impl Subscription {
         let idle = self.others().forget(Clock::Boottime.now());
         for idle in idle.chunks(MANY_CHANNELS) {
             match connection.unsubscribe(self.channels_of(idle)).await {
-                // Where that is not allowed, they stay subscribed as long as the connection.
+                // If that is not allowed, they stay subscribed as long as the connection.
                 Err(error) if !is_denied(&error) => return Err(error),
                 _ => {}
             }
@@ -239,7 +243,7 @@ impl Subscription {
         stems.iter().map(|stem| self.channel(stem)).collect()
     }
 
-    /// Nothing is subscribed any more.
+    /// Notes that nothing is subscribed any more.
     fn on_disconnect(&self) {
         self.subscribed.store(false, Ordering::Release);
         let were = self.others().on_disconnect();
@@ -260,7 +264,7 @@ impl Subscription {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves when there is a prefix to subscribe, or it is time to forget some.
+    /// Resolves when there is a prefix to subscribe, or when it is time to forget some.
     async fn until_wanted(&self) {
         let nothing_to_forget = self.others().is_empty();
         if nothing_to_forget {
@@ -292,7 +296,7 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
             return;
         }
         let mut denied = false;
-        // Also after a panic of what it notifies: without a subscription every waiter would poll.
+        // Continues after a panic of a listener: without a subscription every waiter would poll.
         match shielded(session(&subscription, &config)).await.unwrap_or(Ok(())) {
             Ok(()) => {
                 back_off.reset();
@@ -306,7 +310,7 @@ async fn supervise(subscription: Arc<Subscription>, config: LinkConfig, links: V
                 }
             }
         }
-        // Nothing is subscribed, so what is forgotten need not be unsubscribed.
+        // Nothing is subscribed, so forgotten channels need not be unsubscribed.
         drop(subscription.others().forget(Clock::Boottime.now()));
         if subscription.subscribed.load(Ordering::Acquire) || subscription.shard().is_some() {
             back_off.reset();
@@ -344,7 +348,7 @@ async fn receive(
         timeout(config.connect_timeout, connect(&info, config.tls.as_deref(), pushed)).await;
     let (mut connection, driver) = connected.map_err(|_| timed_out())??;
     let subscribed = async {
-        // Here, because every manager makes this connection and no call waits for it.
+        // Here, because every manager opens this connection and no call waits for it.
         if !subscription.eviction_checked.swap(true, Ordering::AcqRel) {
             let policy = timeout(config.connect_timeout, handshake::policy(&mut connection)).await;
             if let Ok(Some(policy)) = policy {
@@ -368,12 +372,12 @@ async fn receive(
     }
 }
 
-/// What begins the names of the channels of a prefix, up to the process.
+/// Returns the names of the channels of a prefix without the process.
 pub(crate) fn stem(prefix: &str) -> String {
     [prefix, "wake:"].concat()
 }
 
-/// The same for those of one slot.
+/// Returns the names of the channels of one slot without the process.
 pub(crate) fn stem_in_slot(prefix: &str, slot: Slot) -> String {
     [prefix, "wake:{", &slot.tag(), "}:"].concat()
 }

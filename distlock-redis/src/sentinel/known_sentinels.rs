@@ -1,14 +1,15 @@
-//! Which sentinels are followed, each of them once, wherever it is found: what one says twice is one vote.
+//! The sentinels that are followed. Each is followed once, at whatever address it was found, because a sentinel has
+//! only one vote.
 
 use crate::addr::Addr;
 use crate::sentinel::primary::PrimaryVotes;
 
-/// What was heard, and from which sentinels.
+/// The sentinels that are followed, and their votes.
 pub(crate) struct KnownSentinels {
     pub(crate) votes: PrimaryVotes,
-    /// The sentinels that are followed, and their own names once they have said them.
+    /// The sentinels that are followed, and their own names once they have told them.
     followed: Vec<(Addr, Option<String>)>,
-    /// Other places of sentinels that are followed: a URL names hosts, and sentinels name each other by address.
+    /// Other addresses of sentinels that are followed: a URL names hosts, and sentinels name each other by IP address.
     aliases: Vec<Addr>,
 }
 
@@ -17,7 +18,7 @@ impl KnownSentinels {
         Self { votes, followed: Vec::new(), aliases: Vec::new() }
     }
 
-    /// Whether the sentinel at this place is to be followed from now on.
+    /// Whether the sentinel at this address must be followed from now on.
     pub(crate) fn is_new(&mut self, addr: &Addr) -> bool {
         let known = self.followed.iter().any(|(other, _)| other == addr);
         let is_new = !known && !self.aliases.contains(addr);
@@ -32,19 +33,20 @@ impl KnownSentinels {
         self.followed.iter().map(|(addr, _)| addr.clone()).collect()
     }
 
-    /// Not followed any more.
+    /// Stops following a sentinel.
     pub(crate) fn leave(&mut self, addr: &Addr, name: &str) {
         self.followed.retain(|(other, _)| other != addr);
         self.votes.forget(name);
         self.votes.known(self.followed.len());
     }
 
-    /// Some place may not be reached any more: a sentinel may be followed at another of its own.
+    /// Forgets all other addresses, because some address may not be reachable any more. Then a sentinel may be followed
+    /// at another one.
     pub(crate) fn forget_aliases(&mut self) {
         self.aliases.clear();
     }
 
-    /// The sentinel at this place has this name; false if it is followed at another place already.
+    /// Notes the name of the sentinel at this address. Returns `false` if it is followed at another address already.
     pub(crate) fn is_named(&mut self, addr: &Addr, before: &str, name: &str) -> bool {
         let same = |other: &Option<String>| other.as_deref() == Some(name);
         if self.followed.iter().any(|(other, named)| other != addr && same(named)) {
@@ -63,12 +65,12 @@ impl KnownSentinels {
     }
 }
 
-/// A sentinel at one place.
+/// A sentinel at one address.
 pub(crate) struct FollowedSentinel {
     pub(crate) addr: Addr,
-    /// As it says itself, or else as its place.
+    /// The sentinel's own name, or else its address.
     pub(crate) name: String,
-    /// The URL names it.
+    /// Whether the URL names the sentinel.
     pub(crate) is_seed: bool,
 }
 

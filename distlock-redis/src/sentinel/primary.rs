@@ -1,8 +1,8 @@
-//! Which server is the primary, by what the sentinels say.
+//! The primary, by the votes of the sentinels.
 //!
-//! A fail-over has a number, the *epoch* of the configuration that it leaves behind: a sentinel that names a
-//! server with a higher one has news, whatever the others say, and one with a lower one was asleep. Where
-//! sentinels do not tell their epochs (a right of its own), or began anew, the majority counts.
+//! A failover has a number, the *epoch* of the new configuration. A sentinel that names a server with a higher epoch
+//! has news, whatever the others say. A sentinel with a lower epoch was asleep. If sentinels do not tell their epochs,
+//! which needs a permission of its own, or count from the beginning again, the majority decides.
 
 use std::collections::HashMap;
 
@@ -10,28 +10,28 @@ use distlock_core::store::{BackendKind, Fault};
 
 use crate::addr::Addr;
 
-/// What a sentinel answers.
+/// The reply of a sentinel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SentinelReply {
-    /// That server is the primary, since the fail-over of this number; 0 if it does not tell.
+    /// This server is the primary since the failover with this number; 0 if it is unknown.
     Names(Addr, u64),
-    /// It knows no primary of that name.
+    /// The sentinel knows no primary of that name.
     Unknown,
 }
 
-/// Which server is the primary.
+/// The outcome of the votes.
 #[derive(Debug, Clone)]
 pub(crate) enum PrimaryVerdict {
-    /// Not all were heard, and those that were are too few.
+    /// Not all sentinels were heard, and those that were are too few.
     Open,
-    /// This one; the number counts the changes.
+    /// This server is the primary. The number counts the changes.
     Primary(Addr, u64),
-    /// There is none.
+    /// There is no primary.
     NoPrimary(Fault),
 }
 
 impl PrimaryVerdict {
-    /// Whether the other one says the same.
+    /// Whether the other outcome is the same.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Open, Self::Open) => true,
@@ -42,13 +42,13 @@ impl PrimaryVerdict {
     }
 }
 
-/// What was heard from all sentinels.
+/// The votes of all sentinels.
 pub(crate) struct PrimaryVotes {
     /// The name of the primary, as users say it.
     name: String,
-    /// By the sentinel's own name. `Err` if it does not answer, with what was wrong.
+    /// The last replies, by the sentinel's own name; `Err` with the reason if it does not reply.
     heard: HashMap<String, Result<SentinelReply, Fault>>,
-    /// How many sentinels there are, as far as is known.
+    /// The number of sentinels, as far as it is known.
     known: usize,
     primary: Option<(Addr, u64)>,
     changes: u64,
@@ -59,12 +59,12 @@ impl PrimaryVotes {
         Self { name, heard: HashMap::new(), known, primary: None, changes: 0 }
     }
 
-    /// This many sentinels are known.
+    /// Notes how many sentinels are known.
     pub(crate) fn known(&mut self, known: usize) {
         self.known = known;
     }
 
-    /// A sentinel has answered, or has not.
+    /// Notes a reply of a sentinel, or that it does not reply. Returns the outcome.
     pub(crate) fn hear(
         &mut self,
         sentinel: &str,
@@ -74,12 +74,12 @@ impl PrimaryVotes {
         self.weigh()
     }
 
-    /// A sentinel is known under another name, or is not asked any more.
+    /// Removes the vote of a sentinel that has another name, or is not asked any more.
     pub(crate) fn forget(&mut self, sentinel: &str) {
         self.heard.remove(sentinel);
     }
 
-    /// Some sentinel answers.
+    /// Whether some sentinel replies.
     pub(crate) fn is_answered(&self) -> bool {
         self.heard.values().any(Result::is_ok)
     }
@@ -96,7 +96,7 @@ impl PrimaryVotes {
         }
     }
 
-    /// The server to go to, if that is certain.
+    /// Returns the primary, if it is certain.
     fn named(&self) -> Option<(Addr, u64)> {
         let words = self.heard.values().filter_map(|word| word.as_ref().ok());
         let answering = words.clone().count();
@@ -109,7 +109,7 @@ impl PrimaryVotes {
             }
         }
         let stays = |addr: &Addr| self.primary.as_ref().is_some_and(|(present, _)| present == addr);
-        // Of several with as many votes, not the one that it was.
+        // Of several with as many votes, prefers one that is new.
         let rank = |(addr, (epoch, votes)): &(&Addr, (u64, usize))| (*epoch, *votes, !stays(addr));
         let (addr, (epoch, votes)) = named.into_iter().max_by_key(rank)?;
         let all_heard = self.heard.len() >= self.known;
@@ -117,7 +117,7 @@ impl PrimaryVotes {
             None => all_heard || votes * 2 > self.known,
             Some((_, present)) if epoch > *present => true,
             Some((_, present)) if epoch == *present => votes * 2 > answering,
-            // They began anew, or this one was asleep: not by a few.
+            // They count from the beginning again, or this one was asleep. A few votes are not enough.
             Some(_) => votes * 2 > self.known,
         };
         is_certain.then(|| (addr.clone(), epoch))
@@ -137,7 +137,7 @@ impl PrimaryVotes {
             );
             return PrimaryVerdict::NoPrimary(Fault::lasting(BackendKind::Other, text));
         }
-        // What is lasting says more than that one cannot be reached.
+        // A lasting fault says more than one that a server cannot be reached.
         let faults = self.heard.values().filter_map(|word| word.as_ref().err());
         let fault = faults.min_by_key(|fault| fault.passing);
         let silent = || Fault::passing(BackendKind::Unreachable, "no sentinel answers");
@@ -161,7 +161,7 @@ mod tests {
         Err(Fault::timed_out())
     }
 
-    /// What the last of these words comes to: the port, and how often it has changed.
+    /// Returns the outcome after the last of these replies: the port, and how often it has changed.
     fn verdict(words: &[(&str, Result<SentinelReply, Fault>)]) -> Option<(u16, u64)> {
         let mut votes = PrimaryVotes::new("shop".to_owned(), 3);
         let mut last = PrimaryVerdict::Open;
@@ -195,10 +195,10 @@ mod tests {
         assert_eq!(then(&[("a", names(2, 5))]), Some((2, 2)));
         // The others learn of it a moment later.
         assert_eq!(then(&[("a", names(2, 5)), ("b", names(1, 4))]), Some((2, 2)));
-        // One that was asleep, alone with its old word.
+        // One that was asleep, alone with its old reply.
         let asleep = [("a", names(2, 5)), ("b", names(2, 5)), ("a", silent()), ("b", silent())];
         assert_eq!(then(&[&asleep[..], &[("c", names(1, 4))]].concat()), Some((2, 2)));
-        // No sentinel answers: the last one stays.
+        // No sentinel replies: the last primary stays.
         assert_eq!(then(&[("a", silent()), ("b", silent()), ("c", silent())]), Some((1, 1)));
     }
 

@@ -1,12 +1,12 @@
-//! The sentinels of one primary, all of which are asked at once: one that hangs holds up no other.
+//! The sentinels of one primary: following them, finding the primary, and a survey for operators.
 //!
-//! Each has a task and a connection of its own. It is asked every second, at once when one of them has news,
-//! and every 100 ms while a connection to the primary is missing. What they say comes together in
-//! [`PrimaryVotes`]; from there every connection learns that it leads to a server that is not the primary any more,
-//! also if that server still answers: one that was paused during a fail-over takes itself for the primary for
-//! seconds after it wakes.
+//! All sentinels are asked at once, so that one that hangs delays no other. Each has a task and a connection of its
+//! own, and is asked every second. It is asked at once when a sentinel has news, and every 100 ms while a connection to
+//! the primary is missing. [`PrimaryVotes`] collects the replies. Every connection learns from there that its server is
+//! not the primary any more, even if that server still replies: a server that was paused during a failover takes itself
+//! for the primary for seconds after it resumes.
 //!
-//! A message of a sentinel is a reason to ask, and no more: messages can be lost, or be old.
+//! A message of a sentinel is only a reason to ask: messages can be lost, or be outdated.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,18 +40,18 @@ use crate::url::SentinelUrl;
 
 /// How often a sentinel is asked.
 const ROUND: Duration = Duration::from_secs(1);
-/// The same while a connection to the primary is missing.
+/// How often a sentinel is asked while a connection to the primary is missing.
 const SEARCH: Duration = Duration::from_millis(100);
-/// How long one may take to answer, and to be connected to.
+/// How long a sentinel may take to reply, and to accept a connection.
 pub(crate) const ANSWER: Duration = Duration::from_millis(500);
-/// One that cannot be reached is tried again after so long.
+/// The first pause before a sentinel that cannot be reached is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// One that the URL does not name is forgotten when it has not answered for so long.
+/// A sentinel that the URL does not name is forgotten when it has not replied for this long.
 const GONE: Duration = Duration::from_secs(60);
-/// In one of so many rounds it is asked for the other sentinels.
+/// In one of this many rounds a sentinel is asked for the other sentinels.
 const OTHERS: u32 = 10;
-/// What may mean that there is another primary, or another sentinel.
+/// Messages that may mean that there is another primary, or another sentinel.
 const NEWS: [&str; 5] = ["+switch-master", "+promoted-slave", "+odown", "-odown", "+sentinel"];
 
 /// The sentinels of one primary.
@@ -60,20 +60,20 @@ pub struct Sentinels {
     pub(crate) name: String,
     /// User, password and database at the primary.
     servers: RedisConnectionInfo,
-    /// Where some of the sentinels are; user and password are the same at all.
+    /// How to connect to some of the sentinels. User and password are the same at all.
     pub(crate) seeds: Vec<ConnectionInfo>,
-    /// How sentinels are spoken to; `None`: in plain text.
+    /// The TLS client for sentinels; `None` for plain text.
     pub(crate) tls: Option<Arc<TlsClient>>,
     heard: Mutex<KnownSentinels>,
     verdict: watch::Sender<PrimaryVerdict>,
-    /// Changed when all are to be asked now.
+    /// Changed when all sentinels must be asked now.
     ask: watch::Sender<()>,
-    /// How many connections to the primary are missing.
+    /// The number of missing connections to the primary.
     missing: AtomicUsize,
     started: Once,
 }
 
-/// A sentinel's answer to each question, or the reason why it could not be asked.
+/// A sentinel's address and its reply to each question, or the reason why it could not be asked.
 pub(crate) type SurveyReply = (String, Result<Vec<Value>, Fault>);
 
 /// The server that the sentinels name as the primary.
@@ -97,7 +97,7 @@ impl Discover for PrimaryServer {
     }
 }
 
-/// A connection to the primary is missing for as long as this lives.
+/// Counts a missing connection to the primary for as long as it lives.
 pub(crate) struct PrimarySearch {
     sentinels: Arc<Sentinels>,
 }
@@ -109,7 +109,7 @@ impl Drop for PrimarySearch {
 }
 
 impl Sentinels {
-    /// Asks nothing yet.
+    /// Makes the sentinels of a URL. They are not asked yet.
     pub fn new(url: SentinelUrl, tls: Option<Arc<TlsClient>>) -> Arc<Self> {
         let SentinelUrl { sentinels: seeds, primary: name, servers, .. } = url;
         let votes = PrimaryVotes::new(name.clone(), seeds.len());
@@ -126,8 +126,8 @@ impl Sentinels {
         })
     }
 
-    /// The primary, as soon as it is certain which one it is. To be called on the engine's runtime, where the
-    /// sentinels are followed from then on.
+    /// Returns the primary, as soon as it is certain. Must be called on the engine's runtime, where the sentinels are
+    /// followed from then on.
     pub(crate) async fn find(self: &Arc<Self>) -> Result<Address, Fault> {
         self.started.call_once(|| {
             // All of them, before any is heard.
@@ -156,28 +156,28 @@ impl Sentinels {
         }
     }
 
-    /// Resolves when another server is the primary than the one of this number.
+    /// Resolves when another server than the one with this number is the primary.
     pub(crate) async fn moved_from(&self, server: u64) {
         let mut verdict = self.verdict.subscribe();
         let another = |verdict: &PrimaryVerdict| matches!(verdict, PrimaryVerdict::Primary(_, now) if *now != server);
         let _ = verdict.wait_for(another).await;
     }
 
-    /// A connection to the primary is missing: has all of them asked, now and often.
+    /// Notes that a connection to the primary is missing. All sentinels are asked now, and often.
     pub(crate) fn missing(self: &Arc<Self>) -> PrimarySearch {
         self.missing.fetch_add(1, Ordering::Relaxed);
         self.ask.send_replace(());
         PrimarySearch { sentinels: self.clone() }
     }
 
-    /// Where a sentinel is that is not followed yet.
+    /// Returns the address of a sentinel that is not followed yet.
     fn new_addr<'a>(&self, sentinel: &'a ConnectionInfo) -> Option<(Addr, &'a ConnectionInfo)> {
         let ConnectionAddr::Tcp(host, port) = sentinel.addr() else { return None };
         let addr = Addr { host: host.as_str().into(), port: *port };
         self.heard().is_new(&addr).then_some((addr, sentinel))
     }
 
-    /// The addresses of the sentinels, as far as they are known.
+    /// Returns the known addresses of the sentinels.
     pub(crate) fn addrs(&self) -> Vec<Addr> {
         self.heard().addrs()
     }
@@ -200,8 +200,8 @@ impl Sentinels {
         self.heard().votes.is_answered()
     }
 
-    /// Learns its name, and asks it to tell its news. It need not allow either. False if it is followed at another
-    /// place.
+    /// Learns the sentinel's name, and subscribes to its news. The sentinel need not allow either. Returns `false` if
+    /// it is followed at another address.
     async fn introduce(
         &self,
         connection: &mut MultiplexedConnection,
@@ -216,7 +216,7 @@ impl Sentinels {
             }
             followed.name = own;
         }
-        // Where it may not be subscribed, it is asked every second.
+        // If that is not allowed, the sentinel is asked every second.
         in_time(connection.subscribe(&NEWS[..])).await.map(|_| true)
     }
 
@@ -279,7 +279,7 @@ impl Sentinels {
         });
     }
 
-    /// A message of a sentinel about this primary has all of them asked.
+    /// Asks all sentinels, because a message of one is about this primary.
     fn on_push(&self, push: &PushInfo) {
         let [_, Value::BulkString(message)] = push.data.as_slice() else { return };
         let name = self.name.as_bytes();
@@ -465,7 +465,7 @@ async fn in_time<T>(
     timeout(ANSWER, answer).await.map_err(|_| Fault::timed_out())
 }
 
-/// What it says instead of an answer.
+/// Returns the fault for an error of a sentinel.
 fn not_asked(error: &RedisError) -> Fault {
     let fault = fault(error);
     if fault.to_string().contains("unknown command") {
@@ -474,7 +474,7 @@ fn not_asked(error: &RedisError) -> Fault {
     at_sentinel(fault)
 }
 
-/// Sentinels have users of their own.
+/// Adds a hint to the fault, because sentinels have users of their own.
 pub(crate) fn at_sentinel(fault: Fault) -> Fault {
     match fault.kind {
         BackendKind::Refused => fault.and(
@@ -484,7 +484,7 @@ pub(crate) fn at_sentinel(fault: Fault) -> Fault {
     }
 }
 
-/// A field of what a sentinel knows of a server or of another sentinel.
+/// Returns a field of a sentinel's details of a server or of another sentinel.
 fn field(details: &Value, name: &str) -> Option<String> {
     match details {
         Value::Map(fields) => {

@@ -1,25 +1,25 @@
-//! What stands between `://` and the options: the user and password, the hosts, and the path.
+//! The authority of a URL: the user and password, the hosts, and the path.
 //!
-//! The hosts are split here: the client library's URLs have one.
+//! The hosts are split here, because URLs of the client library have only one.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
-/// Why a URL cannot be used; nothing of the URL is in it.
+/// The reason why a URL cannot be used. It contains no part of the URL.
 pub(super) type UrlError = Cow<'static, str>;
 
-/// What to ask a user who wrote a character that separates parts.
+/// The question to a user who wrote a character that separates parts.
 pub(super) const PLAIN: &str = "is a password with special characters percent-encoded? `/` is `%2F`, `?` is `%3F`, \
     `#` is `%23`, `@` is `%40`";
 
-/// The parts of a URL behind its scheme.
+/// The parts of a URL after its scheme.
 pub(super) struct UrlParts<'a> {
     /// The user and password to sign in with.
     user: RedisConnectionInfo,
     hosts: &'a str,
-    /// Without the `/` it begins with.
+    /// The path without its leading `/`.
     pub(super) path: &'a str,
     pub(super) query: &'a str,
 }
@@ -49,7 +49,7 @@ impl<'a> UrlParts<'a> {
         Ok(Self { user: auth.map_or_else(|| Ok(<_>::default()), user)?, hosts, path, query })
     }
 
-    /// Where a name of one host is wanted.
+    /// Returns how to connect to the only host.
     pub(super) fn one(&self, port: u16, database: u32) -> Result<ConnectionInfo, UrlError> {
         if self.hosts.contains(',') {
             return Err("several hosts; one server has one, Sentinel is redis-sentinel://host,host/primary, \
@@ -60,7 +60,7 @@ impl<'a> UrlParts<'a> {
         all.pop().ok_or_else(|| "no host".into())
     }
 
-    /// How to reach each of the hosts; at least one, and none twice.
+    /// Returns how to connect to each host. There is at least one, and none twice.
     pub(super) fn all(&self, port: u16, database: u32) -> Result<Vec<ConnectionInfo>, UrlError> {
         let mut hosts: Vec<Host> = Vec::new();
         for (at, text) in self.hosts.split(',').enumerate() {
@@ -120,7 +120,7 @@ impl Host {
         Ok(Self { name, port })
     }
 
-    /// As the client library reads it.
+    /// Parses the host as the client library does.
     fn info(&self) -> Option<ConnectionInfo> {
         let Self { name, port } = self;
         let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
@@ -152,8 +152,8 @@ fn ip_v6(address: &str) -> Result<String, &'static str> {
     Ok(address.to_string())
 }
 
-/// The text that is meant; `None` if it is not valid UTF-8. A `%` that begins no code stands for itself, and
-/// so does a `+`, which is frequent in generated passwords.
+/// Decodes percent-encoded text; `None` if it is not valid UTF-8. A `%` that begins no code stands for itself, and so
+/// does a `+`, which is frequent in generated passwords.
 pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -8,8 +8,13 @@
 //! redlock://[[user]:password@]host[:port],…[/db][?options]
 //! ```
 //!
-//! Every part is percent-encoded. User and password are those of the servers that keep locks; of sentinels
-//! they are options.
+//! Every part is percent-encoded. User and password are those of the servers that keep locks. Those of sentinels are
+//! options.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `authority` | the user and password, the hosts, and the path |
+//! | `options` | the options after the `?` |
 
 mod authority;
 mod options;
@@ -26,7 +31,7 @@ use redis::{
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-/// More nodes than this have no use: each must be asked for every lock.
+/// The most nodes of a quorum. More have no use, because each must be asked for every lock.
 const MOST_NODES: usize = 9;
 
 const SINGLE: &str = "a quorum is of single servers: redis:// or rediss://";
@@ -35,23 +40,23 @@ const TLS: [&str; 6] = ["tls", "ca", "cert", "key", "server_name", "tls_roots"];
 const REPLICAS: [&str; 2] = ["replicas", "replica_timeout"];
 const SENTINEL: [&str; 3] = ["sentinel_user", "sentinel_pass", "sentinel_tls"];
 
-/// What a URL of Redis says.
+/// The contents of a URL of Redis.
 pub struct RedisUrl {
     pub deployment: Deployment,
-    /// How servers that keep locks are spoken to; `None`: in plain text.
+    /// The TLS options for servers that keep locks; `None` for plain text.
     pub tls: Option<TlsOptions>,
-    /// By how many replicas grants and renewals are confirmed, and how long that may take.
+    /// The number of replicas that confirm grants and renewals.
     pub replicas: Option<u32>,
     pub replica_timeout: Option<Duration>,
 }
 
-/// Which servers there are.
-// What is not read yet belongs to deployments that no store is there for.
+/// The servers of a URL.
+// Some fields belong to deployments for which there is no store.
 #[allow(dead_code)]
 pub enum Deployment {
-    /// One, by TCP or over a Unix socket.
+    /// One server, by TCP or over a Unix socket.
     Server(ConnectionInfo),
-    /// Those that follow one another as the primary of that name, which sentinels know.
+    /// The primary with this name, which sentinels know.
     Sentinel(SentinelUrl),
     /// Some nodes of a cluster, which know the others.
     Cluster(Vec<ConnectionInfo>),
@@ -59,19 +64,19 @@ pub enum Deployment {
     Redlock { nodes: Vec<RedisUrl>, guard: Option<Duration> },
 }
 
-/// Where to ask for a primary, and how to sign in there.
+/// The sentinels to ask for a primary, and how to sign in.
 #[allow(dead_code)]
 pub struct SentinelUrl {
     pub sentinels: Vec<ConnectionInfo>,
     pub sentinel_tls: Option<TlsOptions>,
     /// The name of the primary at the sentinels.
     pub primary: String,
-    /// Of the servers: their user, password and database.
+    /// The user, password and database at the servers.
     pub servers: RedisConnectionInfo,
 }
 
 impl SentinelUrl {
-    /// Signs in at the sentinels like this; false if the URL says how.
+    /// Sets the user and password at the sentinels. Returns `false` if the URL has them already.
     pub fn sign_in(&mut self, user: &str, password: &str) -> bool {
         let mut settings = RedisConnectionInfo::default().set_password(password);
         if !user.is_empty() {
@@ -193,7 +198,7 @@ impl RedisUrl {
         Ok(Self::plain(Deployment::Redlock { nodes, guard }, tls))
     }
 
-    /// A quorum of the servers that these are the URLs of.
+    /// Returns a quorum of the servers at these URLs.
     pub fn quorum(urls: &[String]) -> Result<Self, UrlError> {
         let about = |at: usize, why: &str| UrlError::from(format!("URL {}: {why}", at + 1));
         let (mut nodes, mut places): (Vec<Self>, Vec<ConnectionAddr>) = Default::default();
@@ -230,7 +235,7 @@ impl RedisUrl {
         Self { deployment, tls, replicas: None, replica_timeout: None }
     }
 
-    /// Takes the options that several schemes have.
+    /// Reads the options that several schemes have.
     fn of(
         deployment: Deployment,
         options: &mut Options,
@@ -257,7 +262,7 @@ impl RedisUrl {
     }
 }
 
-/// What a URL of this scheme looks like.
+/// Returns the form of URLs of this scheme.
 pub fn form(scheme: &str) -> &'static str {
     match scheme {
         "redis+unix" | "valkey+unix" | "unix" => "redis+unix:///path[?db=n&user=…&pass=…]",
@@ -273,7 +278,7 @@ pub fn form(scheme: &str) -> &'static str {
     }
 }
 
-/// What two URLs of one server have in common, however it is spoken to.
+/// Returns the address without the TLS details, which is the same for all URLs of one server.
 fn without_name(addr: &ConnectionAddr) -> ConnectionAddr {
     match addr {
         ConnectionAddr::TcpTls { host, port, .. } => ConnectionAddr::Tcp(host.clone(), *port),
@@ -281,7 +286,7 @@ fn without_name(addr: &ConnectionAddr) -> ConnectionAddr {
     }
 }
 
-/// How many nodes a majority can be counted over.
+/// Checks that a majority can be counted over this many nodes.
 fn check_nodes(nodes: usize) -> Result<(), UrlError> {
     match nodes {
         0 => Err("no node: give three".into()),

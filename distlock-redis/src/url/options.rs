@@ -1,17 +1,17 @@
-//! What stands behind the `?` of a URL.
+//! The options of a URL.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::authority::{PLAIN, UrlError, decoded};
 
-/// The options of a URL that were not taken yet.
+/// The options of a URL that were not read yet.
 pub(super) struct Options {
     given: Vec<(&'static str, String)>,
 }
 
 impl Options {
-    /// Reads them; `known` are those that the scheme has.
+    /// Parses the options. `known` are those that the scheme has.
     pub(super) fn parse(query: &str, known: &[&'static str]) -> Result<Self, UrlError> {
         let mut given: Vec<(&'static str, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
