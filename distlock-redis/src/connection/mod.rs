@@ -1,3 +1,20 @@
+//! Connections to servers.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `link` | a connection that reconnects, and the pool of links to one server |
+//! | `connection` | a connection that is up: sends commands, and checks their replies |
+//! | `reply_check` | how to recognize the replies to an attempt |
+//! | `replicas` | the `WAIT` commands of a connection |
+//! | `connect` | opening a connection |
+//! | `tls`, `tls_off` | TLS, and its replacement without the feature `tls` |
+//! | `handshake` | the first commands on a connection |
+//! | `server_info` | the server's description of itself |
+//! | `previous` | closing earlier connections of a link at the server |
+//! | `discover` | finding the server that a link connects to |
+//! | `error` | errors of the client library as faults |
+//! | `io` | who moves the bytes of a connection |
+
 pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod discover;

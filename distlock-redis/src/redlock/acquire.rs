@@ -1,4 +1,4 @@
-//! Taking a lock at a majority: a try by itself, and a place in the queue.
+//! Acquires a lock at a majority: an attempt without a place in the queue, and a place in the queue.
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::Ballot;
@@ -10,18 +10,18 @@ use super::node::NodeReply;
 use super::quorum::{FailedNodes, QuorumStore};
 use crate::redlock::vote::NodeVote;
 
-/// The quorum's own number for a connection: which node's it was is known for each part of a token.
+/// The quorum's own number for a connection. Each part of a token has the number of its node's connection.
 pub(super) const ALL: u64 = 1;
 
-/// A try by itself: one write to each node, and one request trip if the token that was proposed with
-/// it is accepted.
+/// Tries to acquire the lock: one write to each node. It takes one round trip if the proposed fencing token is accepted
+/// as well.
 pub(super) async fn try_acquire(
     quorum: &QuorumStore,
     attempt: Attempt,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let (owner, term) = (attempt.owner.clone(), attempt.term);
-    // R2: the engine has sent this token since, and only the answer to that counts.
+    // R2: the engine has sent this token meanwhile, and only the reply to that counts.
     if !owner.is_unsent() {
         return Err(Fault::given_up());
     }
@@ -63,7 +63,7 @@ pub(super) async fn try_acquire(
             owner.answered(ALL);
             Ok(Answer::Granted { fence, sent })
         }
-        // Another token has it, or wants it at the same time. What nodes have given, or may give yet, is
+        // Another token has the lock, or wants it at the same time. Votes that nodes have given, or may give yet, are
         // released unless the token goes on to wait: it has left a trace.
         Tried::Taken { remaining } => {
             owner.answered(ALL);
@@ -73,8 +73,7 @@ pub(super) async fn try_acquire(
     }
 }
 
-/// A place in the queue of every node, at one ticket, so that all of them order the same waiters
-/// alike.
+/// Enters the queue of every node with one ticket, so that all nodes order the same waiters alike.
 pub(super) async fn enqueue(
     quorum: &QuorumStore,
     entry: Entry,
@@ -113,7 +112,7 @@ pub(super) async fn enqueue(
             Ok(Entered::Granted { fence, sent, contended })
         }
         Stands::Queued { remaining, rank, behind, added } => {
-            // A vote that comes after this count is offered as well: otherwise it would go unnoticed.
+            // A vote that arrives after this count is offered as well: otherwise it would go unnoticed.
             quorum.split_votes.counted(&owner, votes.standing());
             Ok(Entered::Queued { ticket, remaining, rank, behind, added })
         }

@@ -1,4 +1,4 @@
-//! What tools ask: the names of the locks on all nodes, and what a majority has of each.
+//! Commands of operators' tools: the names of the locks on all nodes, and the state of each lock at a majority.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ impl StoreAdmin for QuorumStore {
         }
     }
 
-    /// One node after the other: a cursor is the number of a node and its own cursor, `2 10.0.0.1:6379 17`. What a
-    /// majority has, each majority sees.
+    /// Visits one node after the other. A cursor is the number of a node and its own cursor: `2 10.0.0.1:6379 17`.
+    /// Locks that a majority has are seen by each majority.
     fn walk(self: Arc<Self>, prefix: String, cursor: String, answer_by: Moment) -> Op<Walked> {
         Box::pin(async move {
             let (at, of_node) = cursor.split_once(' ').unwrap_or(("0", ""));
@@ -86,7 +86,7 @@ async fn glances(
             amiss = amiss.or(glance.amiss);
         }
         let holders = by_majority(quorum.majority(), holders);
-        // One node that is amiss is outvoted.
+        // A single node with other data is outvoted.
         let amiss = amiss.filter(|_| holders.is_empty());
         let is_seen = !holders.is_empty() || amiss.is_some();
         is_seen.then_some(Glance { holders, waiting, amiss })

@@ -1,9 +1,9 @@
 //! Fencing tokens of a quorum: proposed by the process, accepted by the nodes.
 //!
-//! A later grant shares a node with every earlier one, which has accepted the earlier token while the
-//! lock was the earlier holder's there, and accepts a larger one only. So tokens grow as long as that
-//! node remembers; [`guard`](super::guard) sees to that. What is proposed is the time in µs by the median
-//! of the nodes' clocks, and more than was ever seen: one wrong clock does not matter.
+//! A later grant shares a node with every earlier one. That node has accepted the earlier token while the earlier
+//! holder had the lock there, and accepts only larger ones. So tokens grow as long as that node remembers, which the
+//! [restart guard](distlock_core::redlock::RestartGuard) ensures. The proposal is the time in µs by the median of the
+//! nodes' clocks, and more than all values seen. So one wrong clock does not matter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use distlock_core::store::{BackendKind, Fault};
 
 use super::node::Node;
 
-/// How often a token is proposed that others have gone beyond.
+/// How often a token is proposed if others have proposed larger ones.
 pub(super) const TRIES: usize = 5;
-/// No honest token is so large: it is a time in µs, which comes to this in 2255.
+/// The upper limit of valid tokens: times in µs reach it in 2255.
 const LAST_FENCE: u64 = 1 << 53;
 
-/// What this process knows of the tokens.
+/// The proposals of this process.
 pub(super) struct Proposals {
-    /// The largest that was seen.
+    /// The largest token that was seen.
     seen: AtomicU64,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct GrantingNodes {
 }
 
 impl GrantingNodes {
-    /// Made from these votes, for leases of `ttl`.
+    /// Makes it from these votes, for leases of `ttl`.
     pub(super) fn by(votes: &Votes, ttl: Duration) -> Self {
         Self { by: votes.granted().collect(), ends: votes.first_sent().after(ttl) }
     }
 
-    /// Judges an answer to a proposed token that arrived `now`.
+    /// Judges a reply to a proposed token that arrived `now`.
     pub(super) fn counted(&self, now: Moment, answer: Accepted, counts: bool) -> Ballot {
         accepted(now, answer, counts && now < self.ends)
     }
@@ -50,7 +50,7 @@ impl Proposals {
         Self { seen: AtomicU64::new(0) }
     }
 
-    /// A number above all that were seen, and near the time: a token, or a ticket.
+    /// Returns a number above all that were seen, and near the time. It is a fencing token or a ticket.
     pub(super) fn next(&self, nodes: &[Arc<Node>]) -> u64 {
         let time = median(nodes.iter().map(|node| node.time()));
         let above = |seen: u64| Some(proposal(seen, time));
@@ -58,7 +58,7 @@ impl Proposals {
         proposal(before.unwrap_or_default(), time)
     }
 
-    /// A token that a node has accepted, or is to go beyond.
+    /// Notes a token that a node has accepted, or that later ones must exceed.
     pub(super) fn saw(&self, token: u64) -> Result<(), Fault> {
         if token >= LAST_FENCE {
             return Err(Fault::lasting(

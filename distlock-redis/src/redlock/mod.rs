@@ -1,19 +1,25 @@
-//! Locks on a quorum of independent Redis servers: a lock is held by the token that has it at a majority.
+//! Locks on a quorum of independent Redis servers: the token that has a lock at a majority holds it.
 //!
-//! The way of a majority is Redlock's, as the Redis documentation describes it: ask all at once, count
-//! from before the question, release everywhere. What it leaves out is here: fencing tokens over the
-//! quorum, first come first served, nodes that are not waited for, leases that are renewed by majority and
-//! come to rest on all nodes, and nodes that have restarted.
+//! The algorithm is Redlock, as the Redis documentation describes it: ask all nodes at once, count the lease from before
+//! the request, release everywhere. This module adds fencing tokens over the quorum, a fair queue, and leases that are
+//! renewed by majority and extended to all nodes. It does not wait for slow nodes, and does not trust nodes that have
+//! restarted.
 //!
-//! Each node is a [`RedisStore`] of its own, with its queue, its messages and its scripts; this is what
-//! counts their answers.
+//! Each node is a [`RedisStore`](crate::RedisStore) with its queue, its messages and its scripts. The files here send
+//! requests to the nodes and count the replies with the core's [`redlock`](distlock_core::redlock).
 //!
-//! - `node`: one of them; `members`: whether it belongs to the quorum; `guard`: since when its answers count
-//! - `request`: a question to all; `late`: answers that are not waited for; `votes`: what the answers come to
-//! - `fences`: fencing tokens and tickets; `missing`: errors that name the servers that did not answer
-//! - `split_votes`: waiters that have some nodes, and none a majority
-//! - `take`: trying and waiting; `keep`: renewing and exchanging; `free`: releasing; `look`: questions that
-//!   change nothing; `console`: what tools ask
+//! | file | contents |
+//! |---|---|
+//! | `store` | the implementation of the core's traits |
+//! | `acquire`, `renew`, `release`, `queries`, `admin` | the operations of a quorum |
+//! | `quorum` | [`QuorumStore`]: its servers, and how requests are counted |
+//! | `request` | a request to several nodes at once |
+//! | `stragglers` | replies that no call waits for any more |
+//! | `split_votes` | waiters that have the votes of some nodes, but not of a majority |
+//! | `fences` | fencing tokens and tickets |
+//! | `node` | one node, and whether its replies count |
+//! | `members` | the list of servers, which must be the same for every process |
+//! | `identity`, `vote` | commands for one node besides those of any store |
 
 mod acquire;
 mod admin;

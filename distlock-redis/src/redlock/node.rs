@@ -1,4 +1,4 @@
-//! One node of a quorum: a Redis of its own, whose answers count while it is known to remember.
+//! One node of a quorum. Its replies count while the node is known to remember its locks.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ pub(super) struct Node {
     common: Arc<QuorumContext>,
     place: usize,
     state: Mutex<NodeState>,
-    /// The node's list is being read again.
+    /// Whether the node's list is being read again.
     is_read: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ struct NodeState {
     watched: Option<String>,
 }
 
-/// The server has identified itself.
+/// The connection on which the server has identified itself.
 #[derive(Clone, Copy)]
 struct Identified {
     connection: u64,
@@ -70,14 +70,14 @@ struct Identified {
     asked: Moment,
 }
 
-/// An answer, and whether it counts as a vote.
+/// A reply, and whether it counts as a vote.
 pub(super) struct NodeReply<T> {
     pub(super) answer: T,
     pub(super) counts: bool,
 }
 
 impl Node {
-    /// At this place in the list.
+    /// Makes the node at this place in the list.
     pub(super) fn new(
         place: usize,
         store: Arc<RedisStore>,
@@ -88,17 +88,17 @@ impl Node {
         Self { store, addr, common: common.clone(), place, state, is_read }
     }
 
-    /// It is not waited for.
+    /// Whether the node is down, so that calls do not wait for it.
     pub(super) fn is_down(&self) -> bool {
         self.store.link.as_ref().is_some_and(|link| link.outage().is_some())
     }
 
-    /// The number of the connection that commands go over; `None` while there is none.
+    /// Returns the number of the connection for commands; `None` while there is none.
     fn connection(&self) -> Option<u64> {
         self.store.link.as_ref()?.number()
     }
 
-    /// The server's time in µs, as far as it is known from its answers; else 0.
+    /// Returns the server's time in µs, as far as it is known from its replies; else 0.
     pub(super) fn time(&self) -> u64 {
         self.store.link.as_ref().map_or(0, |link| link.server_time())
     }
@@ -120,9 +120,10 @@ impl Node {
         });
     }
 
-    /// Asks the node something by `op`, over a connection on which it has identified itself.
+    /// Runs `op` at the node, over a connection on which it has identified itself.
     ///
-    /// What is rare is on the heap, and `op` begins where it stays: this is made for every node and every lock.
+    /// Rare cases are on the heap, and `op` begins where it stays, because this future is created for every node and
+    /// every lock.
     pub(super) fn ask<T, F>(
         self: &Arc<Self>,
         answer_by: Moment,
@@ -163,7 +164,7 @@ impl Node {
         (most.is_zero() || age < most).then_some(connection)
     }
 
-    /// Makes the node identify itself again, while nobody waits for that.
+    /// Makes the node identify itself again, while no caller waits for it.
     fn read_again(self: &Arc<Self>) {
         if self.is_read.swap(true, Ordering::AcqRel) {
             return;
@@ -176,7 +177,7 @@ impl Node {
         });
     }
 
-    /// The connection on which the node has identified itself.
+    /// Returns the connection on which the node has identified itself. Asks it to do so if necessary.
     pub(super) async fn known(self: &Arc<Self>, answer_by: Moment) -> Result<u64, Fault> {
         match self.is_known() {
             Some(known) => Ok(known),
@@ -307,7 +308,7 @@ impl Node {
         millis.is_some_and(|millis: u128| millis >= self.common.guard.as_millis())
     }
 
-    /// How long it takes until its votes count.
+    /// Returns how long it takes until its votes count.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.state().restarts.wait(Clock::Boottime.now())
     }
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
     use crate::{RedisConfig, RedisServers};
 
-    /// Nothing is reported.
+    /// Ignores all reports.
     #[derive(Debug)]
     struct Unobserved;
 
@@ -393,7 +394,7 @@ mod tests {
             server
         }
 
-        /// The only node of a quorum, which is enough to ask it.
+        /// Returns the only node of a quorum, which is enough to ask it.
         fn node(&self) -> Arc<Node> {
             let (handle, alarms) = (Handle::current(), alarms());
             let info = self.1.to_string();

@@ -1,4 +1,4 @@
-//! Questions that change nothing, and those that concern all nodes alike.
+//! Queries that change nothing, and operations that concern all nodes alike.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use distlock_core::store::{
 
 use super::quorum::{FailedNodes, QuorumStore};
 
-/// How long the others are waited for once a majority is well: a mistake shows sooner, and what stands still is
-/// not waited for here either.
+/// How long to wait for the other nodes once a majority is fine. A mistake in the list shows sooner, and a frozen node
+/// is not waited for here either.
 const OTHERS: Duration = Duration::from_secs(1);
 /// How often to check whether watched servers count yet, because another process may have watched them for
 /// longer.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Has every node identify itself. A mistake in the list shows here.
+/// Makes every node identify itself. Reports mistakes in the list of servers.
 pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(), Fault> {
     let mut request = quorum.ask(quorum.nodes.iter().enumerate().map(|(at, node)| {
         let node = node.clone();
@@ -43,8 +43,8 @@ pub(super) async fn ready(quorum: &QuorumStore, answer_by: Moment) -> Result<(),
                     over = over.min(Clock::Boottime.now().after(OTHERS));
                 }
             }
-            // It does not go away by itself, as a node that is down does. Nor does a replica, which has no
-            // place here even if it is promoted: it forgets what its primary has granted.
+            // Unlike a node that is down, this does not go away by itself. Nor does a replica, which must not be a node
+            // even if it is promoted: it forgets the grants of its primary.
             Err(fault) if !fault.passing || fault.kind == BackendKind::ReadOnly => {
                 return Err(fault.and(&format!(" (that was {})", quorum.nodes[at].addr)));
             }
@@ -73,7 +73,7 @@ async fn counts(quorum: &QuorumStore) {
     }
 }
 
-/// The holder of the lock at a majority, and the waiters in the longest queue.
+/// Returns the holder of the lock at a majority, and the waiters in the longest queue.
 pub(super) async fn inspect(
     quorum: &QuorumStore,
     lock: Arc<LockName>,
@@ -91,7 +91,7 @@ pub(super) async fn inspect(
     Ok((!holders.is_empty()).then_some(Held { holders, queue }))
 }
 
-/// Those that a majority has, of the holders of one lock on all nodes.
+/// Returns the holders that a majority has, of the holders of one lock on all nodes.
 pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
     let mut leases: HashMap<String, Vec<Option<Duration>>> = HashMap::new();
     for Holder { token, remaining } in on_all {
@@ -101,7 +101,7 @@ pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
         .into_iter()
         .filter(|(_, leases)| leases.len() >= majority)
         .map(|(token, mut leases)| {
-            // It holds the lock for as long as a majority keeps it.
+            // The token holds the lock for as long as a majority keeps it.
             leases.sort_unstable_by_key(|lease| std::cmp::Reverse(lease.unwrap_or(Duration::MAX)));
             Holder { token, remaining: leases[majority - 1] }
         })
@@ -110,7 +110,7 @@ pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
     holders
 }
 
-/// Sends the messages by every node: one that arrives is enough.
+/// Sends the messages by every node. One that arrives is enough.
 pub(super) async fn tell(
     quorum: &QuorumStore,
     letters: Vec<Letter>,
@@ -120,7 +120,7 @@ pub(super) async fn tell(
     Ok((0..letters.len()).map(|at| all.iter().any(|told| told.get(at) == Some(&true))).collect())
 }
 
-/// The records of processes, each from a node that has one.
+/// Returns the records of processes, each from a node that has one.
 pub(super) async fn records(
     quorum: &QuorumStore,
     prefix: String,

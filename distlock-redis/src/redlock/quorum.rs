@@ -1,4 +1,4 @@
-//! The servers of a quorum, how a question is put to them, and what their answers come to.
+//! The quorum: its servers, how they are asked, and how their replies are counted.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use super::split_votes::SplitVotes;
 use super::stragglers::Stragglers;
 use crate::{RedisConfig, RedisStore};
 
-/// Locks on several independent servers.
+/// A store of locks on several independent servers.
 pub struct QuorumStore {
     pub(super) nodes: Arc<[Arc<Node>]>,
     pub(super) proposals: Proposals,
@@ -29,12 +29,13 @@ pub struct QuorumStore {
     pub(super) alarms: Arc<Alarms>,
     pub(super) stragglers: Arc<Stragglers>,
     pub(super) command_timeout: Duration,
-    /// Of the manager that uses this store.
+    /// Receives reports for the manager that uses this store.
     pub(super) events: Arc<dyn StoreEvents>,
 }
 
 impl QuorumStore {
-    /// Over these servers, at least three. A server that has restarted does not count for `guard`.
+    /// Starts a store over these servers, of which there are at least three. A server that has restarted does not count
+    /// for `guard`.
     pub fn start(
         servers: Vec<RedisConfig>,
         guard: Duration,
@@ -77,7 +78,7 @@ impl QuorumStore {
         majority(self.nodes.len())
     }
 
-    /// The nodes that are asked: those that are known to be down are not.
+    /// Returns the nodes that are not known to be down. Only these are asked.
     pub(super) fn up(&self) -> impl Iterator<Item = (usize, &Arc<Node>)> {
         self.nodes.iter().enumerate().filter(|(_, node)| !node.is_down())
     }
@@ -91,8 +92,8 @@ impl QuorumStore {
         QuorumRequest::new(asked, &self.alarms)
     }
 
-    /// Counts what the nodes say until they have decided, or until a majority has answered without a
-    /// decision and the others take their time.
+    /// Counts the nodes' replies until they have decided, or until a majority has replied without a decision and the
+    /// others are late.
     pub(super) async fn count<T: Send + 'static>(
         &self,
         request: &mut QuorumRequest<'_, T>,
@@ -106,8 +107,8 @@ impl QuorumStore {
         Ok(votes)
     }
 
-    /// Asks every node something that is no vote, and has the answers of a majority at least, and of all that
-    /// take no longer.
+    /// Asks every node a question that is no vote. Returns the replies of a majority at least, and of all nodes that
+    /// are not late.
     pub(super) async fn answers<T: Send + 'static>(
         &self,
         ask: impl Fn(Arc<RedisStore>) -> Op<T>,
@@ -115,7 +116,7 @@ impl QuorumStore {
         let mut request = self.ask(self.up().map(|(at, node)| (at, ask(node.store.clone()))));
         let mut missing = FailedNodes::default();
         let mut answers = Vec::with_capacity(self.nodes.len());
-        // A majority may be of nodes that have not heard of the latest yet: the others have a moment.
+        // A majority may consist of nodes that do not have the latest state yet, so the others get a moment.
         while let Some((at, answer)) = request.next_unless(answers.len() >= self.majority()).await {
             match answer {
                 Ok(answer) => answers.push(answer),
@@ -129,9 +130,10 @@ impl QuorumStore {
         }
     }
 
-    /// Has a majority accept a token for a lock that these nodes, a majority, have granted. At other nodes
-    /// another process may have the lock, and have proposed a token there before. So may it at one of these, once
-    /// what it has granted has ended: an acceptance that comes later does not count.
+    /// Makes a majority accept a token for a lock. `granted` are the nodes, a majority, that have granted the lock.
+    ///
+    /// At other nodes another process may have the lock, and may have proposed a token there before. The same can
+    /// happen at one of these nodes once its grant has ended, so a later acceptance does not count.
     pub(super) async fn draw_fence(
         &self,
         granted: GrantingNodes,
@@ -172,14 +174,14 @@ impl QuorumStore {
         Err(Fault::passing(BackendKind::Other, "others go on raising the fencing tokens"))
     }
 
-    /// How long it takes until a majority counts again; `None` if nodes do not count for other reasons.
+    /// Returns how long it takes until a majority counts again; `None` if nodes do not count for other reasons.
     pub(super) fn starting(&self) -> Option<Duration> {
         let mut waits: Vec<_> = self.up().filter_map(|(_, node)| node.wait()).collect();
         waits.sort_unstable();
         waits.get(self.majority() - 1).copied().filter(|wait| !wait.is_zero())
     }
 
-    /// Too few servers have answered a question, or too few of those that answered count.
+    /// Returns the fault for a question to which too few servers have replied, or too few of those count.
     pub(super) fn no_majority(&self, FailedNodes(failed): FailedNodes) -> Fault {
         // This error does not go away by itself.
         if let Some((place, fault)) = failed.iter().find(|(_, fault)| !fault.passing) {
@@ -206,7 +208,7 @@ impl QuorumStore {
     }
 }
 
-/// Servers that have not answered a question as they should.
+/// Servers that have not replied to a question as they should.
 #[derive(Default)]
 pub(super) struct FailedNodes(Vec<(usize, Fault)>);
 
@@ -216,7 +218,7 @@ impl FailedNodes {
     }
 }
 
-/// Fewer than a majority of the servers were watched for long enough.
+/// Returns the fault for a quorum in which less than a majority was watched for long enough.
 pub(super) fn too_new(wait: Duration) -> Fault {
     let detail = format!(
         "a majority of the servers was started, or first used, too recently to count; locks are granted in {} s, if \

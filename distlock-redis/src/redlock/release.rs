@@ -1,5 +1,7 @@
-//! Releasing a token at all nodes. A majority is waited for: once it has freed the lock, the rest can
-//! keep no other token from it. They go on by themselves.
+//! Releases a token at all nodes.
+//!
+//! The call waits for a majority. Once that has freed the lock, the other nodes cannot keep it from another token. They
+//! are asked in the background until they have confirmed.
 
 use std::iter;
 use std::sync::Arc;
@@ -14,17 +16,17 @@ use super::node::Node;
 use super::quorum::{FailedNodes, QuorumStore};
 use super::request::PendingReplies;
 
-/// One token that is given up, for as long as nodes have not confirmed it.
+/// A token that is being released, until all nodes have confirmed it.
 struct PendingRelease {
     nodes: Arc<[Arc<Node>]>,
     alarms: Arc<Alarms>,
     owner: Arc<Owner>,
-    /// Until when the lock is to be kept.
+    /// Until when the lock must be kept.
     kept_until: Option<Moment>,
     command_timeout: Duration,
 }
 
-/// Releases a token wherever something of it may be.
+/// Releases a token at every node that may have it.
 pub(super) async fn release(
     quorum: &QuorumStore,
     owner: Arc<Owner>,
@@ -33,7 +35,7 @@ pub(super) async fn release(
 ) -> Result<Freed, Fault> {
     quorum.split_votes.settled(&owner);
     let parts = owner.parts(quorum.nodes.len());
-    // A token of which only the stores know more stands at every node.
+    // A token that only the stores still know is at every node.
     let stray = parts.iter().all(|part| part.owner.is_unsent());
     let is_asked = |at: usize| stray || parts[at].owner.may_be_stored();
     let mut request = quorum.ask((0..quorum.nodes.len()).filter(|at| is_asked(*at)).map(|at| {
@@ -63,7 +65,7 @@ pub(super) async fn release(
         }
     }
     if answered < needed {
-        // The caller repeats the whole of it.
+        // The caller repeats the whole release.
         return Err(quorum.no_majority(missing));
     }
     freed.was_ours = ours != 0 && ours + (quorum.nodes.len() - answered) >= quorum.majority();
@@ -71,7 +73,7 @@ pub(super) async fn release(
     Ok(freed)
 }
 
-/// Releases a token at these nodes until they have answered.
+/// Releases a token at these nodes until they have confirmed it.
 pub(super) fn release_at(quorum: &QuorumStore, owner: Arc<Owner>, nodes: Vec<usize>) {
     if !nodes.is_empty() {
         quorum.handle.spawn(pending_release(quorum, owner, None).repeat(nodes));
@@ -92,7 +94,7 @@ fn pending_release(
     }
 }
 
-/// Asks the nodes that have not answered, or not well, until they have.
+/// Waits for the other nodes in the background, and asks again those that fail or are unsettled.
 fn release_rest(
     quorum: &QuorumStore,
     owner: Arc<Owner>,
@@ -121,7 +123,7 @@ fn release_rest(
 
 impl PendingRelease {
     async fn repeat(self, rest: Vec<usize>) {
-        // How often a node has answered, and not for good: an acquire may still be on its way to it.
+        // The number of unsettled replies by node: an acquire may still be in flight to it.
         let mut rest: Vec<_> = rest.into_iter().map(|at| (at, 0)).collect();
         let last = RELEASE_REPEATS[RELEASE_REPEATS.len() - 1];
         for (tries, pause) in (1..).zip(RELEASE_REPEATS.into_iter().chain(iter::repeat(last))) {

@@ -1,4 +1,4 @@
-//! What becomes of a lock that a majority has granted: renewing and exchanging.
+//! Renews a lock that a majority has granted, and exchanges its token.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use super::node::NodeReply;
 use super::quorum::{FailedNodes, QuorumStore};
 use super::release::release_at;
 
-/// Extends each lease where a majority does. A renewal that reaches a minority moves nothing: the
-/// old end stands, and the body runs until then.
+/// Renews each lease if a majority does. A renewal that reaches only a minority changes nothing: the old end stays, and
+/// the body runs until then.
 pub(super) async fn renew(quorum: &QuorumStore, renewals: Vec<Renewal>) -> Result<Renewed, Fault> {
     let sent = Clock::Boottime.now();
     let answer_by = sent.after(quorum.command_timeout);
@@ -75,7 +75,7 @@ async fn count_renewal(
     Ok(Owned::Yes { contended: counted.tally.is_contended(), fence })
 }
 
-/// Has the lease rest on all nodes, not on a bare majority: where the lock is free, it is taken.
+/// Extends the lease to all nodes, not only a bare majority: where the lock is free, it is acquired.
 fn fill(quorum: &QuorumStore, renewal: &Renewal, without: impl Iterator<Item = usize>) {
     let term = Term { ttl: renewal.ttl, renewed: true, max_hold: None, min_hold: None };
     let answer_by = Clock::Boottime.now().after(quorum.command_timeout);
@@ -86,7 +86,7 @@ fn fill(quorum: &QuorumStore, renewal: &Renewal, without: impl Iterator<Item = u
             let part = owner.parts(nodes)[at].owner.clone();
             let entry = Entry { owner: part.clone(), term, ticket: 0 };
             let filled = store.clone().fill(entry, answer_by).await;
-            // Its release may have been sent before this was, and have passed this node over.
+            // Its release may have been sent before this acquire, and may have passed this node over.
             if part.is_retired() && part.may_be_stored() {
                 let _ = store.release(part, None, answer_by).await;
             }
@@ -95,7 +95,7 @@ fn fill(quorum: &QuorumStore, renewal: &Renewal, without: impl Iterator<Item = u
     }
 }
 
-/// One token for another at a majority.
+/// Replaces one token by another at a majority.
 pub(super) async fn exchange(
     quorum: &QuorumStore,
     exchange: Exchange,
@@ -131,7 +131,7 @@ pub(super) async fn exchange(
             let by = GrantingNodes::by(&votes, term.ttl);
             let fence = quorum.draw_fence(by, &new.lock, answer_by).await?;
             new.answered(super::acquire::ALL);
-            // The others may have the old one still, which is not renewed or released any more.
+            // The other nodes may still have the old token, which is no longer renewed or released otherwise.
             let others = (0..quorum.nodes.len()).filter(|at| !granted.contains(at));
             release_at(quorum, old.clone(), others.collect());
             Ok(Exchanged::Granted { fence, sent, contended: behind })
@@ -144,7 +144,7 @@ pub(super) async fn exchange(
     }
 }
 
-/// The answers to one renewal.
+/// The votes on one renewal.
 struct RenewalVotes {
     owner: Arc<Owner>,
     votes: Votes,
@@ -180,7 +180,7 @@ impl RenewalVotes {
         };
         let ballot = match one {
             Ok((owned, counts)) => {
-                // An offer that was not answered may still take it back.
+                // An offer without a reply may still take the vote back.
                 let steady = self.owner.parts(self.votes.nodes())[at].is_steady();
                 self.tally.renewed(sent, owned, Answered { counts, steady })
             }

@@ -1,4 +1,4 @@
-//! One question to several nodes at once.
+//! A request to several nodes at once, and the replies to it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,18 +14,18 @@ use tokio::runtime::Handle;
 
 use super::stragglers::Stragglers;
 
-/// How long the others are waited for once enough have answered.
+/// How long to wait for the other nodes once enough have replied.
 pub(super) const GRACE: Duration = Duration::from_millis(10);
 
-/// Answers as they come. Every node is asked at the first poll, in order, before any answer is looked at:
-/// what is polled later comes later at each of them.
+/// A request to several nodes. The first poll sends it to every node, in order, before any reply is read: what is
+/// polled later arrives later at each node.
 pub(super) struct QuorumRequest<'a, T> {
     pending: PendingReplies<T>,
     alarms: &'a Alarms,
     grace: Option<Alarm<'a>>,
 }
 
-/// The questions of a request that goes on by itself.
+/// The replies of a request that are still missing. They can be awaited without the request.
 pub(super) struct PendingReplies<T> {
     open: Vec<(usize, Op<T>)>,
     ready: VecDeque<(usize, Result<T, Fault>)>,
@@ -37,12 +37,13 @@ impl<'a, T: Send + 'static> QuorumRequest<'a, T> {
         Self { pending, alarms, grace: None }
     }
 
-    /// The next answer, and of which node; `None` when all are in.
+    /// Returns the next reply and its node; `None` when all have arrived.
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Fault>)> {
         self.pending.next().await
     }
 
-    /// The same, but `None` as well when the others have had their time since `enough` was true first.
+    /// Returns the next reply and its node; `None` also when the others are late. They are late some time after
+    /// `enough` was `true` first.
     pub(super) async fn next_unless(&mut self, enough: bool) -> Option<(usize, Result<T, Fault>)> {
         let Self { pending, alarms, grace } = self;
         if enough && grace.is_none() {
@@ -55,18 +56,18 @@ impl<'a, T: Send + 'static> QuorumRequest<'a, T> {
         }
     }
 
-    /// The nodes that have not answered.
+    /// Returns the nodes whose replies were not read yet.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = usize> + '_ {
         let ready = self.pending.ready.iter().map(|(node, _)| *node);
         self.pending.open.iter().map(|(node, _)| *node).chain(ready)
     }
 
-    /// What has not answered.
+    /// Returns the missing replies.
     pub(super) fn into_pending(self) -> PendingReplies<T> {
         self.pending
     }
 
-    /// What has not answered goes on by itself; no call waits for it.
+    /// Leaves the missing replies to `stragglers`. No call waits for them.
     pub(super) fn leave(self, late: &Arc<Stragglers>) {
         let mut pending = self.pending;
         if !pending.open.is_empty() {
@@ -80,7 +81,7 @@ impl<T> PendingReplies<T> {
         self.open.is_empty() && self.ready.is_empty()
     }
 
-    /// The next answer, and of which node; `None` when all are in.
+    /// Returns the next reply and its node; `None` when all have arrived.
     pub(super) async fn next(&mut self) -> Option<(usize, Result<T, Fault>)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -104,7 +105,7 @@ impl<T> PendingReplies<T> {
     }
 }
 
-/// Has `work` send what it has to send, here and now, and see to the answer by itself.
+/// Polls `work` once here, so that it sends its command now, and awaits the reply in a task.
 pub(super) fn send(handle: &Handle, work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
     if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {

@@ -1,12 +1,12 @@
 //! Tokens that wait with the votes of some nodes, but not of a majority.
 //!
-//! Several waiters may each have some nodes, and none a majority. So a token that has too few offers its
-//! votes to an earlier one ([`RedisStore::offer`]): the earliest never steps back, all others do, and the
-//! earliest has a majority after one more request. Where a node learns of an earlier token only later, it
-//! notifies the one that it has voted for (R4), which then offers again.
+//! Several waiters may have the votes of some nodes each, and none a majority. So a token without a majority offers its
+//! votes to an earlier one ([`RedisStore::offer`]). The earliest token never gives votes back and all others do, so the
+//! earliest has a majority after one more round. A node that learns of an earlier token later notifies the token that
+//! it has voted for (R4), which then offers again.
 //!
-//! An offer is never under way together with a question whose votes count: a vote could be taken back
-//! unseen.
+//! An offer is never in flight together with a request whose votes count: otherwise a vote could be taken back
+//! unnoticed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,11 +29,11 @@ pub(super) struct SplitVotes {
 struct SplitVote {
     owner: Arc<Owner>,
     ticket: u64,
-    /// Its votes are being counted; then it offers them in any case.
+    /// Whether its votes are being counted. Afterwards it offers them in any case.
     asking: bool,
 }
 
-/// What is about to be sent.
+/// An offer that is about to be sent.
 struct Offer {
     owner: Arc<Owner>,
     ticket: u64,
@@ -49,19 +49,19 @@ impl SplitVotes {
         Arc::new(Self { nodes, handle, command_timeout, waiting: Mutex::default() })
     }
 
-    /// The votes of a token are asked for.
+    /// Notes that the votes of a token are being counted.
     pub(super) fn asking(&self, owner: &Arc<Owner>, ticket: u64) {
         let waiting = SplitVote { owner: owner.clone(), ticket, asking: true };
         self.waiting().insert(owner.token.clone(), waiting);
     }
 
-    /// It has a majority, or nothing, or is given up.
+    /// Removes a token that has a majority, or nothing, or was given up.
     pub(super) fn settled(&self, owner: &Owner) {
         let settled = self.waiting().remove(&owner.token);
         drop(settled);
     }
 
-    /// It has the votes of these nodes, or may get them, and others have the rest.
+    /// Offers the votes of a token that has these nodes, or may get them, because others have the rest.
     pub(super) fn counted(&self, owner: &Owner, has: impl Iterator<Item = usize>) {
         let offered = {
             let mut waiting = self.waiting();
@@ -72,7 +72,7 @@ impl SplitVotes {
         self.offer(offered);
     }
 
-    /// A node says that another waits behind this token.
+    /// Offers the votes of a token, because a node reports that another one waits behind it.
     pub(super) fn behind(&self, token: &str) {
         let offered = {
             let waiting = self.waiting();
@@ -82,8 +82,8 @@ impl SplitVotes {
         self.offer(offered);
     }
 
-    /// Under the mutex: the token's votes may be asked for as soon as that is free, and those that come in
-    /// before the offer is answered must not count.
+    /// Prepares an offer, under the mutex: the token's votes may be counted again as soon as the mutex is free, and
+    /// votes that arrive before the reply to the offer must not count.
     fn returning(&self, token: &SplitVote, nodes: impl Iterator<Item = usize>) -> Offer {
         let (owner, ticket) = (token.owner.clone(), token.ticket);
         let parts = owner.parts(self.nodes.len());
@@ -93,7 +93,7 @@ impl SplitVotes {
         Offer { owner, ticket, nodes }
     }
 
-    /// Sends the offers before this returns.
+    /// Sends the offers before it returns.
     fn offer(&self, Offer { owner, ticket, nodes }: Offer) {
         let all = self.nodes.len();
         let answer_by = Clock::Boottime.now().after(self.command_timeout);
@@ -101,7 +101,7 @@ impl SplitVotes {
             let (store, owner) = (self.nodes[at].store.clone(), owner.clone());
             send(&self.handle, async move {
                 let part = &owner.parts(all)[at];
-                // Unanswered it may still run, and no vote of this node counts for the token any more.
+                // Without a reply the offer may still run, and no vote of this node counts for the token any more.
                 if store.offer(&part.owner, ticket, answer_by).await.is_ok() {
                     part.returned();
                 }

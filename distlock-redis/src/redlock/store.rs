@@ -1,4 +1,4 @@
-//! The store over a quorum of servers: what any store does, by majority.
+//! Implements the core's traits of a store by majority.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Store for QuorumStore {
     fn outage(&self) -> Option<Outage> {
         let mut outages: Vec<_> =
             self.nodes.iter().filter_map(|node| node.store.outage()).collect();
-        // From when on a majority could not be had any more.
+        // The outage began when a majority was no longer possible.
         let spare = self.nodes.len() - self.majority();
         outages.sort_unstable_by_key(|outage| outage.since);
         (outages.len() > spare).then(|| outages.swap_remove(spare))
@@ -43,7 +43,7 @@ impl Store for QuorumStore {
     fn listen(&self, process: &str, listener: Listener) {
         let listener: Arc<Listener> = Arc::new(listener);
         for node in self.nodes.iter() {
-            // Weak, because the split_votes own the nodes, and a node owns its listener.
+            // Weak, because the split votes own the nodes, and a node owns its listener.
             let (listener, split_votes) = (listener.clone(), Arc::downgrade(&self.split_votes));
             let both = move |notification: Notification<'_>| {
                 if let Notification::WaiterBehind(Message { token, .. }) = notification

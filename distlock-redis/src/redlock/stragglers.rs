@@ -1,9 +1,8 @@
-//! Answers that no call waits for any more: a majority has decided without them.
+//! Replies that no call waits for any more, because a majority has decided without them.
 //!
-//! For every lock there are two, one to its votes and one to its release, and nearly all are only a moment late. A
-//! task for each, on the manager's thread and woken by its answer, cost a third of the lock. So they are
-//! looked at in passing, by the next calls that ask the nodes something, and only what is still out after
-//! a while becomes a task.
+//! There are two for every lock, one to its votes and one to its release, and nearly all are only a moment late. A task
+//! for each, woken on the engine's thread, costs a third of the time for the lock. So the next calls poll them in
+//! passing, and only those that are still missing after a while become tasks.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -16,14 +15,14 @@ use distlock_core::clock::Clock;
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 
-/// What is still out when this has passed twice becomes a task.
+/// A reply that is still missing after this has passed twice becomes a task.
 const WHILE: Duration = Duration::from_millis(10);
-/// At how many a call looks: more than it leaves itself, so that they do not gather.
+/// How many a call polls. That is more than a call leaves behind, so that they do not accumulate.
 const AT_ONCE: usize = 3;
 
 type Straggler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What goes on with late answers.
+/// The late replies of a quorum.
 pub(super) struct Stragglers {
     handle: Handle,
     alarms: Arc<Alarms>,
@@ -32,10 +31,10 @@ pub(super) struct Stragglers {
 
 #[derive(Default)]
 struct StragglerQueue {
-    /// With the sweep before which each was left.
+    /// The late replies, each with the number of sweeps before it was left.
     works: VecDeque<(u64, Straggler)>,
     sweeps: u64,
-    /// Another sweep is on its way.
+    /// Whether another sweep is scheduled.
     is_swept: bool,
 }
 
@@ -45,7 +44,7 @@ impl Stragglers {
         Arc::new(Self { handle: handle.clone(), alarms: alarms.clone(), state })
     }
 
-    /// Has `work` go on by itself. It was polled before, or waits for nothing but what was.
+    /// Continues `work` in the background. It was polled before, or waits only for futures that were.
     pub(super) fn leave(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let mut work: Straggler = Box::pin(work);
         // The caller that it has woken so far is gone.
@@ -63,10 +62,10 @@ impl Stragglers {
         }
     }
 
-    /// Looks at some.
+    /// Polls some of the late replies.
     pub(super) fn look(&self) {
         for _ in 0..AT_ONCE {
-            // Polled, and dropped, while the mutex is free.
+            // Polls and drops it while the mutex is free.
             let Some((since, mut work)) = self.state().works.pop_front() else { return };
             if poll(&mut work).is_pending() {
                 self.state().works.push_back((since, work));
@@ -75,7 +74,7 @@ impl Stragglers {
         }
     }
 
-    /// Makes tasks of those that have been there for long, until none is left.
+    /// Makes tasks of those that are late for long, until none is left.
     async fn sweep(self: Arc<Self>) {
         loop {
             Alarm::at(&self.alarms, Clock::Boottime, Clock::Boottime.now().after(WHILE)).await;
@@ -106,7 +105,7 @@ impl Stragglers {
     }
 }
 
-/// It wakes no task: it is looked at again.
+/// Polls it without waking a task, because it is polled again anyway.
 fn poll(work: &mut Straggler) -> Poll<()> {
     pin!(unconstrained(work)).poll(&mut Context::from_waker(Waker::noop()))
 }

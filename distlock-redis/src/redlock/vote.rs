@@ -1,9 +1,9 @@
-//! What one node of a quorum is asked beyond what any store is: to vote in one write, to accept a fencing
-//! token, and to take a vote back. Which server it is, is asked in `identity`.
+//! Commands for a node of a quorum besides those of any store: to vote in one write, to accept a fencing token, and to
+//! take a vote back. `identity` asks which server it is.
 //!
-//! A fencing token of a quorum is proposed by the process, since counters of several nodes agree on
-//! nothing. A node accepts it if it is above all that it has accepted, which `ZADD GT` does in one step,
-//! and it counts once a majority has accepted it while the lock was the token's there.
+//! The process proposes the fencing tokens of a quorum, since counters of several nodes agree on nothing. A node
+//! accepts a token if it is above all that it has accepted, which `ZADD GT` does in one step. The token counts once a
+//! majority has accepted it while the token's owner had the lock there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::connection::reply_check::echo;
 use crate::script::Arg;
 use crate::store::RedisStore;
 
-/// The member of the sorted set whose score is the last fencing token that was accepted.
+/// The member of the sorted set whose score is the last accepted fencing token.
 const LAST: &str = "last";
-/// What a node says to a try.
+/// The reply of a node to an attempt.
 #[derive(Debug)]
 pub(crate) struct NodeVote {
     pub(crate) sent: Moment,
-    /// The lock is the token's at this node; else for how long it is another's.
+    /// `Ok` if the token has the lock at this node, else for how long another token has it.
     pub(crate) given: Result<(), Option<Duration>>,
     pub(crate) accepted: Accepted,
 }
@@ -40,7 +40,7 @@ impl RedisStore {
         self.link.as_ref().ok_or_else(unexpected)
     }
 
-    /// Takes the lock if it is free and proposes a fencing token, in one write.
+    /// Acquires the lock if it is free and proposes a fencing token, in one write.
     pub(crate) async fn vote(
         self: Arc<Self>,
         attempt: Attempt,
@@ -77,7 +77,7 @@ impl RedisStore {
         };
         let accepted = match is_accepted(changed, &connection.live)? {
             true => Accepted::Yes,
-            // By how much is asked with the next proposal.
+            // The next proposal asks by how much.
             false => Accepted::Above(0),
         };
         let given = match given {
@@ -89,7 +89,7 @@ impl RedisStore {
         Ok(NodeVote { sent, given, accepted })
     }
 
-    /// Returns when it was sent, and the answers to `SET` and `ZADD`.
+    /// Sends the vote. Returns when it was sent, and the replies to `SET` and `ZADD`.
     async fn ask_for_vote(
         &self,
         attempt: &Attempt,
@@ -102,13 +102,13 @@ impl RedisStore {
         pipeline.add_command(set(attempt));
         pipeline.add_command(self.zadd(&owner.lock, proposal));
         let sent = Clock::Boottime.now();
-        // R3: says whose answers these are.
+        // R3: recognizes the replies.
         let is_marked = connection.live.marks.next_of_votes(sent);
         if is_marked {
             pipeline.add_command(echo(owner.mark()));
         }
         self.server.record.used(sent);
-        // R7: nothing that could create the lock is sent behind its release.
+        // R7: nothing that could create the lock is sent after its release.
         if !owner.may_send(sent, term.stored_for(), connection.live.number) {
             return Err(Fault::given_up());
         }
@@ -120,7 +120,7 @@ impl RedisStore {
         Ok((sent, answers))
     }
 
-    /// The same for a lock that several may hold, which takes a script.
+    /// Votes for a lock that several may hold, which takes a script.
     async fn shared_vote(
         &self,
         attempt: &Attempt,
@@ -168,7 +168,7 @@ impl RedisStore {
         zadd
     }
 
-    /// A token without a majority steps back behind one that came earlier. Whether it did.
+    /// Takes back the vote of a token without a majority in favour of an earlier one. Returns whether it did.
     pub(crate) async fn offer(
         &self,
         owner: &Owner,
@@ -187,7 +187,7 @@ impl RedisStore {
         }
     }
 
-    /// Takes the lock for a token that holds it elsewhere, if it is free here and has no waiters.
+    /// Acquires the lock for a token that holds it elsewhere, if it is free here and has no waiters.
     pub(crate) async fn fill(
         self: Arc<Self>,
         entry: Entry,
@@ -198,12 +198,12 @@ impl RedisStore {
     }
 }
 
-/// Where a node keeps the fencing token that it has accepted last, beside a counter of its own.
+/// Returns the key of the last fencing token that a node has accepted, beside a counter of its own.
 fn fences_of(counter: &str) -> String {
     [counter, ":quorum"].concat()
 }
 
-/// For how long the lock is another's.
+/// Asks for how long another token has the lock.
 async fn remaining(
     owner: &Owner,
     connection: &mut Connection,
@@ -215,7 +215,7 @@ async fn remaining(
     Ok(u64::try_from(integer(&left)?).ok().map(Duration::from_millis))
 }
 
-/// What `ZADD` says to a proposed fencing token.
+/// Reads the reply to the `ZADD` of a proposed fencing token.
 fn is_accepted(changed: &Value, live: &LiveConnection) -> Result<bool, Fault> {
     live.check_answer(changed);
     Ok(integer(changed)? != 0)
@@ -229,7 +229,7 @@ fn accepted(changed: &Value, score: &Value, live: &LiveConnection) -> Result<Acc
         Value::Double(score) => Some(*score),
         value => text(value).and_then(|score| score.parse::<f64>().ok()),
     };
-    // Scores are written by this process and others like it, as whole numbers.
+    // Only processes of this crate write scores, as whole numbers.
     let score = score.filter(|score| *score >= 0.0).ok_or_else(|| live.unexpected_answer())?;
     Ok(Accepted::Above(score as u64))
 }
