@@ -6,8 +6,7 @@ use std::time::Duration;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::StoredName;
-use distlock_core::store::WakeUps;
-use distlock_core::store::{BackendKind, Fault, Listener, Outage};
+use distlock_core::store::{BackendKind, Fault, Listener, Outage, WakeUps};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, LinkKind};

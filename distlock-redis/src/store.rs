@@ -17,10 +17,10 @@ use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, 
 use distlock_core::store::owner::Owner;
 use distlock_core::store::record::Record;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener, Op,
-    OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter,
+    Listener, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
+    StoreStatus, WakeUps,
 };
-use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 

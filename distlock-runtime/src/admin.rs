@@ -9,27 +9,23 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::key::LockKey;
 use distlock_core::line::{Freeing, Loss};
+use distlock_core::name::{Label, LockName};
+use distlock_core::process_info::{Process, ProcessInfo};
+pub use distlock_core::store::admin::{StoreCommand, StoreReply, Walked};
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{self, DrivenBy, Fault, Records, Store, StoreStatus, WakeUps};
+use distlock_core::token::Token;
 
-use crate::clock::Moment;
 use crate::error::{IntoLockError, LockError};
-use crate::itself::Itself;
-use crate::key::LockKey;
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::name::{Label, LockName};
+pub use crate::observe::Calls;
 use crate::observe::Verb;
 use crate::peers::{LockReports, PeerReport, QuestionRoute, Want, wanted};
-use crate::process::Process;
 use crate::status::{LockStatus, ManagerStatus};
-use crate::store::StoreStatus;
-use crate::store::owner::Owner;
-use crate::store::{self, Fault, Records, Store};
-use crate::store::{DrivenBy, WakeUps};
-use crate::token::Token;
-
-pub use crate::observe::Calls;
-pub use crate::store::admin::{StoreCommand, StoreReply, Walked};
 
 /// How long to wait for the subscription of a manager that has just connected.
 const SUBSCRIBES: Duration = Duration::from_millis(300);
@@ -269,8 +265,9 @@ impl LockManager {
         let listed = listed.map_err(|fault| fault.into_error(None))?;
         let mut processes: Vec<Process> = self.recorded(listed).await?;
         // This process's own record may be on its way, or forbidden.
-        let is_new = |itself: &&Itself| processes.iter().all(|process| process.id != itself.id());
-        let itself = itself.filter(is_new).map(Itself::process);
+        let is_new =
+            |itself: &&ProcessInfo| processes.iter().all(|process| process.id != itself.id());
+        let itself = itself.filter(is_new).map(ProcessInfo::process);
         processes.extend(itself);
         processes
             .sort_by(|a, b| (&a.app, &a.host, a.pid, &a.id).cmp(&(&b.app, &b.host, b.pid, &b.id)));
@@ -569,7 +566,7 @@ impl LockManager {
         let (held, waiting) = table.has(lock.stored());
         let mut reports = LockReports {
             own: own.to_owned(),
-            itself: table.itself().map(Itself::process),
+            itself: table.itself().map(ProcessInfo::process),
             held,
             waiting,
             ..LockReports::default()

@@ -6,6 +6,7 @@ mod reach;
 use std::fmt;
 use std::sync::Arc;
 
+use distlock_core::store::Store;
 use tokio::runtime::Handle;
 
 use crate::engine::RunsOn;
@@ -15,7 +16,6 @@ use crate::lock::locks::Locks;
 use crate::manager::LockManager;
 use crate::observe::Observers;
 use crate::settings::Settings;
-use crate::store::Store;
 use crate::stores::{self, Offers};
 
 /// Makes a [`LockManager`] with settings of its own.

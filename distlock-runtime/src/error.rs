@@ -8,13 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::jitter::seconds_around;
-use crate::limit::Limit;
-use crate::name::{Advice, LockName};
 use distlock_core::fork_guard::Forked;
-use distlock_core::store::Fault;
-
+use distlock_core::jitter::seconds_around;
+use distlock_core::limit::Limit;
+use distlock_core::name::{Advice, LockName};
 pub use distlock_core::store::BackendKind;
+use distlock_core::store::Fault;
 
 /// The reason why a lock was not taken, not kept, or not released.
 ///

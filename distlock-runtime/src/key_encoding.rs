@@ -36,7 +36,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::key::{Flaw, LockKey};
+use distlock_core::key::{Flaw, LockKey};
 
 /// A template while it is filled in. Generated code makes it, wraps each value with
 /// [`value`](KeyText::value), and prints the whole with [`key`](KeyText::key).

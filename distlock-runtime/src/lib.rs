@@ -16,7 +16,6 @@ mod engine;
 mod error;
 mod global;
 mod integrations;
-mod itself;
 mod key_encoding;
 mod leader;
 
@@ -34,18 +33,16 @@ mod request;
 mod return_type;
 mod settings;
 mod status;
-#[doc(hidden)]
-pub mod store;
 mod stores;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
-use distlock_core::{
-    catch_panic as shield, clock, jitter, key, limit, name, one_or_many, process_info as process,
-    select, shrink, token,
-};
-
 pub use builder::LockManagerBuilder;
+pub use distlock_core::key::LockKey;
+pub use distlock_core::name::LockName;
+pub use distlock_core::process_info::Process;
+#[doc(hidden)]
+pub use distlock_core::store;
 pub use distlock_core::store::{DrivenBy, WakeUps};
 #[cfg(feature = "tls")]
 pub use distlock_core::tls::TlsOptions;
@@ -57,13 +54,10 @@ pub use global::{init, manager, with_manager};
 // Empty without the features of the frameworks.
 #[allow(unreachable_pub, unused_imports)]
 pub use integrations::*;
-pub use key::LockKey;
 pub use leader::{Leader, LeaderRequest, Leadership, Term, TermOutcome};
 pub use lock::guard::LockGuard;
 pub use manager::LockManager;
-pub use name::LockName;
 pub use options::{LockMode, OnLost, Release};
-pub use process::Process;
 pub use request::LockRequest;
 pub use status::{CloseReport, Holder, LockStatus, ManagerStatus, Waiter};
 #[cfg(feature = "test-util")]

@@ -7,23 +7,22 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
 
-use crate::key::LockKey;
-use crate::lock::hold;
-use crate::manager::LockManager;
-use crate::one_or_many::OneOrMany;
-use crate::request::{LockRequest, hold_and_release};
+use distlock_core::key::LockKey;
+use distlock_core::one_or_many::OneOrMany;
 
 pub use crate::error::LockError;
 pub use crate::global::manager as global;
+#[cfg(any(feature = "axum", feature = "actix"))]
+pub use crate::integrations::RouteKey;
 pub use crate::key_encoding::{Accepted, Float, KeyPart, KeyText, Part, Stands};
 pub use crate::lock::guard::LockGuard;
+use crate::lock::hold;
+use crate::manager::LockManager;
 pub use crate::options::{LockMode, OnLost, Release};
+use crate::request::{LockRequest, hold_and_release};
 pub use crate::return_type::{
     FromLockError, IsResult, LockFailure, OrLog, OrReturn, Skip, Skipping, skipping,
 };
-
-#[cfg(any(feature = "axum", feature = "actix"))]
-pub use crate::integrations::RouteKey;
 
 /// Implemented by the values that `manager = …` accepts.
 #[diagnostic::on_unimplemented(

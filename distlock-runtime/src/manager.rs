@@ -5,15 +5,15 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::key::LockKey;
 use distlock_core::line::Closing;
+use distlock_core::one_or_many::OneOrMany;
+use distlock_core::select::until;
 
 use crate::builder::LockManagerBuilder;
 use crate::error::{IntoLockError, LockError};
-use crate::key::LockKey;
 use crate::lock::locks::Locks;
-use crate::one_or_many::OneOrMany;
 use crate::request::LockRequest;
-use crate::select::until;
 use crate::status::CloseReport;
 
 /// A manager of locks in one store, over connections that the whole process shares.

@@ -10,15 +10,15 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
-use crate::name::{BuildStoredHasher, LockName, StoredName};
-use crate::shrink::shrink;
-use distlock_core::store::StoreStatus;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::{BuildStoredHasher, LockName, StoredName};
+use distlock_core::shrink::shrink;
 use distlock_core::store::admin::StoreAdmin;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
-    Listener, Op, OpOn, Outage, Owned, ProcessDirectory, Renewal, Renewed, Store, Term,
+    Listener, Op, OpOn, Outage, Owned, ProcessDirectory, Renewal, Renewed, Store, StoreStatus,
+    Term,
 };
 
 /// Every lock of one manager.
@@ -410,9 +410,10 @@ impl MemoryLine {
 
 #[cfg(test)]
 mod tests {
+    use distlock_core::key::LockKey;
+    use distlock_core::name::Label;
+
     use super::*;
-    use crate::key::LockKey;
-    use crate::name::Label;
     use crate::namespace::Namespace;
 
     #[tokio::test]

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use distlock_core::key::LockKey;
+use distlock_core::name::{Label, LockName, StoredName};
+
 use crate::error::LockError;
-use crate::key::LockKey;
-use crate::name::{Label, LockName, StoredName};
 
 /// The part of a store that one prefix names.
 #[derive(Debug, Clone)]

@@ -13,10 +13,11 @@
 
 use std::time::Duration;
 
+use distlock_core::limit::Limit;
+use distlock_core::store::Term;
+
 use crate::error::LockError;
-use crate::limit::Limit;
 use crate::ranges::{check_hold, check_ttl};
-use crate::store::Term;
 
 /// Whether a body is stopped when its lease is lost: see
 /// [`LockRequest::on_lost`](crate::LockRequest::on_lost).

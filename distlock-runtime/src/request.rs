@@ -7,16 +7,17 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use distlock_core::key::LockKey;
+use distlock_core::name::{Label, LockName};
+use distlock_core::one_or_many::OneOrMany;
+
 use crate::block_on::block_on;
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::lock::acquire::{Ask, Call};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{hold, polling};
 use crate::lock::locks::Locks;
 use crate::manager::LockManager;
-use crate::name::{Label, LockName};
-use crate::one_or_many::OneOrMany;
 use crate::options::{LockMode, LockOptions, OnLost, Release};
 
 const PERMITS_OF_SEVERAL: &str = "permits: not with several locks, where calls that hold a permit of one while they \

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use distlock_core::credentials::Credentials;
+use distlock_core::name::Advice;
+use distlock_core::tls::TlsOptions;
+
 use crate::error::LockError;
-use crate::name::Advice;
 use crate::namespace::Namespace;
 use crate::options::{LockOptions, Resolved};
 use crate::ranges::{check_busy_status, check_timeout};
-use distlock_core::credentials::Credentials;
-use distlock_core::tls::TlsOptions;
 
 /// The settings of the builder, with their defaults.
 #[derive(Debug, Clone)]

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use distlock_core::process_info::Process;
 use distlock_core::store::{DrivenBy, WakeUps};
-
-use crate::process::Process;
 
 /// What [`LockManager::status`](crate::LockManager::status) saw: for health checks, dashboards and
 /// tests that wait until a manager is ready. No I/O; it may be stale by the time it is read.

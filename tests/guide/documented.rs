@@ -15,7 +15,7 @@ const HIDDEN: &[&str] = &[
     "observe/metrics.rs",
     "return_type.rs",
     "macro_support.rs",
-    "store/",
+    "store.rs",
     "testing/faults.rs",
     // Traits of one crate that cannot be implemented by another.
     "integrations/http/rule.rs",

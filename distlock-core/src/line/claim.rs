@@ -10,8 +10,7 @@ use super::request::{Denied, Freeing, Grant, Kinds};
 use super::shell::{Downgrade, Renew, Shell};
 use crate::clock::{Moment, nanos};
 use crate::store::owner::TOKENS_PER_FENCE;
-use crate::store::term::SHORTEST_TTL;
-use crate::store::term::deadline;
+use crate::store::term::{SHORTEST_TTL, deadline};
 use crate::store::{Limit, Term};
 
 /// R10: the longest time between renewals while callers of this process wait behind the holder, in ns. It keeps

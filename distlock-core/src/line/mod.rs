@@ -57,8 +57,6 @@ mod state;
 mod tests;
 mod waiters;
 
-pub use crate::store::owner::TOKENS_PER_FENCE;
-pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};
 pub use batch::{Batch, Stage};
 pub use claim::{Claim, Claims, RenewalState};
 pub use holder::{Holders, LocalHolder, Phase, Several};
@@ -72,3 +70,6 @@ pub use request::{
 pub use shell::{Closing, Downgrade, Enter, RESERVATION, Renew, Reservation, Shell};
 pub use state::{Aside, Line, LostLease};
 pub use waiters::{LocalWaiter, Waiters};
+
+pub use crate::store::owner::TOKENS_PER_FENCE;
+pub use crate::store::{Answer, Entered, Exchanged, Limit, Owned};

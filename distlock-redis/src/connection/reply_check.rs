@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use distlock_core::clock::Moment;
 use distlock_core::per_thread::PerThread;
-
 use redis::Cmd;
 
 use crate::connection::io::Driver;

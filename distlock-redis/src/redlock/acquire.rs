@@ -1,8 +1,7 @@
 //! Acquires a lock at a majority: an attempt without a place in the queue, and a place in the queue.
 
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::Ballot;
-use distlock_core::redlock::{Accepted, Answered, Stands, Tally, Tried};
+use distlock_core::redlock::{Accepted, Answered, Ballot, Stands, Tally, Tried};
 use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault, Store};
 
 use super::fences::GrantingNodes;

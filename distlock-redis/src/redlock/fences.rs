@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock_core::clock::Moment;
-use distlock_core::redlock::{Accepted, accepted, median, proposal};
-use distlock_core::redlock::{Ballot, Votes};
+use distlock_core::redlock::{Accepted, Ballot, Votes, accepted, median, proposal};
 use distlock_core::store::{BackendKind, Fault};
 
 use super::node::Node;

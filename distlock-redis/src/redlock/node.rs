@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::store::on_heap;
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::{RestartGuard, relies_for};
@@ -17,6 +16,7 @@ use uuid::Uuid;
 use super::members::{Members, SeatStep};
 use crate::RedisStore;
 use crate::redlock::identity::Identity;
+use crate::store::on_heap;
 
 const MOVED: &str = "the connection to a node was made again meanwhile";
 

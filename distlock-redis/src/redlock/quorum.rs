@@ -7,8 +7,7 @@ use std::time::Duration;
 use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
-use distlock_core::redlock::{Accepted, Drawn};
-use distlock_core::redlock::{Ballot, Verdict, Votes, majority};
+use distlock_core::redlock::{Accepted, Ballot, Drawn, Verdict, Votes, majority};
 use distlock_core::store::{BackendKind, Fault, Op, Store, StoreEvents};
 use tokio::runtime::Handle;
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::redlock::{Answered, Tally};
-use distlock_core::redlock::{Ballot, Verdict, Votes};
+use distlock_core::redlock::{Answered, Ballot, Tally, Verdict, Votes};
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
     Entry, Exchange, Exchanged, Fault, Owned, Renewal, Renewed, Store, Term,

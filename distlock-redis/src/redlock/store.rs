@@ -9,10 +9,10 @@ use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener, Message,
-    Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener,
+    Message, Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
+    StoreStatus, WakeUps,
 };
-use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
 use super::quorum::QuorumStore;
 use super::{acquire, queries, release, renew};

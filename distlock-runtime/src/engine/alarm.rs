@@ -4,12 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::runtime::{Handle, Id, RuntimeFlavor};
-
-use crate::clock::{Clock, Moment};
-use distlock_core::catch_panic::Unable;
-
 pub(crate) use distlock_core::alarm::Alarms;
+use distlock_core::catch_panic::Unable;
+use distlock_core::clock::{Clock, Moment};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 /// Resolves at a moment, whatever runtime it is polled on.
 ///

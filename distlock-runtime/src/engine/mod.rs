@@ -16,17 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
-
-use crate::clock::{Clock, Moment};
-use crate::select::until;
-use crate::shield::shield;
 use alarm::Alarms;
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::{Clock, Moment};
 use distlock_core::fork_guard::Home;
+use distlock_core::select::until;
 pub(crate) use distlock_core::timers;
 use distlock_core::timers::{Plan, Timers};
 use thread::{Thread, Work};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 /// Longest uninterrupted sleep of the engine where leases age on a clock that counts suspend. Tokio's
 /// timers do not: after a resume what is due is looked for within this time.

@@ -59,24 +59,23 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use actix_web::web::{self, Bytes, Data};
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use distlock_core::key::LockKey;
+use distlock_core::one_or_many::OneOrMany;
 use futures_core::Stream;
 
 use super::http::arrival::{BodyArrival, TooLate, in_time};
 use super::http::problem::{CONTENT_TYPE as PROBLEM_JSON, Problem};
 use super::http::rule::{Refusal, Rule, Source, setters};
 use super::http::template::PathTemplate;
-use crate::error::LockError;
-use crate::key::LockKey;
-use crate::key_encoding::Float;
-use crate::manager::LockManager;
-use crate::one_or_many::OneOrMany;
-use crate::request::hold_and_release;
-use crate::return_type::FromLockError;
-
 pub use super::http::{
     Defaults, FencingToken, HasKey, KeyOrResponse, Keyed, Locked, LockedOptions, MaybeKey,
     RouteKey, Unkeyed,
 };
+use crate::error::LockError;
+use crate::key_encoding::Float;
+use crate::manager::LockManager;
+use crate::request::hold_and_release;
+use crate::return_type::FromLockError;
 
 /// `application/problem+json` with the status of [`LockError::http_status`] and `Retry-After` of
 /// [`LockError::http_retry_after`]. It does not contain the key. The error itself is in the response's extensions, for

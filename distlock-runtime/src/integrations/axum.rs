@@ -40,14 +40,13 @@
 //! When a client disconnects, hyper drops the handler's future at its next await, and the lock is freed. Work that
 //! must be finished nevertheless belongs into a spawned task that takes the lock itself.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::mem;
 use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{fmt, mem};
 
 use ::axum::BoxError;
 use ::axum::body::{Body, Bytes, HttpBody};
@@ -58,6 +57,8 @@ use ::axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::axum::http::request::Parts;
 use ::axum::http::{HeaderValue, Request, StatusCode};
 use ::axum::response::{IntoResponse, Response};
+use distlock_core::key::LockKey;
+use distlock_core::one_or_many::OneOrMany;
 use http_body::{Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -66,18 +67,15 @@ use super::http::arrival::{BodyArrival, TooLate, in_time};
 use super::http::problem::{CONTENT_TYPE as PROBLEM_JSON, Problem};
 use super::http::rule::{Refusal, Rule, Source, setters};
 use super::http::template::PathTemplate;
-use crate::error::LockError;
-use crate::global;
-use crate::key::LockKey;
-use crate::manager::LockManager;
-use crate::one_or_many::OneOrMany;
-use crate::request::hold_and_release;
-use crate::return_type::FromLockError;
-
 pub use super::http::{
     Defaults, FencingToken, HasKey, KeyOrResponse, Keyed, Locked, LockedOptions, MaybeKey,
     RouteKey, Unkeyed,
 };
+use crate::error::LockError;
+use crate::global;
+use crate::manager::LockManager;
+use crate::request::hold_and_release;
+use crate::return_type::FromLockError;
 
 /// `application/problem+json` with the status of [`LockError::http_status`] and `Retry-After` of
 /// [`LockError::http_retry_after`]. It does not contain the key. The error itself is in the response's extensions, for

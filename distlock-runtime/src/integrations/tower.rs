@@ -1,21 +1,20 @@
 //! A lock around the requests of a tower service whose error can be made from a [`LockError`]: a client, a worker of a
 //! job queue, your own service.
 
-use std::fmt;
 use std::future::Future;
-use std::mem;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{fmt, mem};
 
+use distlock_core::key::LockKey;
+use distlock_core::one_or_many::OneOrMany;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::one_or_many::OneOrMany;
 use crate::request::LockRequest;
 
 /// Runs a service's requests under locks whose keys are made from the requests.

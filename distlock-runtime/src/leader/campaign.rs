@@ -7,16 +7,17 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::jitter::jittered;
+use distlock_core::key::LockKey;
+use distlock_core::name::Label;
+use distlock_core::one_or_many::OneOrMany;
+
 use super::term::{Term, TermOutcome};
-use crate::clock::{Clock, Moment};
 use crate::error::LockError;
-use crate::jitter::jittered;
-use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
-use crate::name::Label;
 use crate::observe::term_failed;
-use crate::one_or_many::OneOrMany;
 use crate::options::LockOptions;
 use crate::request::{LockRequest, hold_and_release};
 

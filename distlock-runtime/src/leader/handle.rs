@@ -3,14 +3,14 @@
 use std::fmt;
 use std::pin::pin;
 
+use distlock_core::clock::Clock;
+use distlock_core::select::either;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::campaign::{Campaign, CampaignEnd, LeaderRequest};
 use super::term::Term;
-use crate::clock::Clock;
 use crate::lock::guard::LockGuard;
 use crate::observe::term_failed;
-use crate::select::either;
 
 /// The state of a campaign; from [`Leader::current`] and [`Leader::changed`].
 ///

@@ -5,7 +5,8 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
+use distlock_core::clock::{Clock, Moment};
+
 use crate::lock::guard::LockGuard;
 use crate::lock::lease::Lease;
 

@@ -16,24 +16,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock_core::line::{Arrival, Denied, Limit, Request};
+use distlock_core::name::LockName;
+use distlock_core::one_or_many::OneOrMany;
+use distlock_core::store::owner::TOKENS_PER_FENCE;
+use distlock_core::store::{Answer, Attempt, Fault, OpOn};
 use tokio::task::coop::consume_budget;
 
 use super::effects::Live;
 use super::guard::LockGuard;
-use super::hold;
 use super::lease::Lease;
 use super::locks::Locks;
-use super::outage;
 use super::services::Services;
 use super::try_acquire::{Settled, Try};
 use super::waiter::Waiting;
+use super::{hold, outage};
 use crate::error::{BackendKind, IntoLockError, LockError};
-use crate::name::LockName;
 use crate::observe::{InLine, Verb, WaitSpan, in_acquire_span};
-use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release, Resolved};
-use crate::store::owner::TOKENS_PER_FENCE;
-use crate::store::{Answer, Attempt, Fault, OpOn};
 
 /// The time after its end for which a call for several locks may still end by itself.
 const LATE: Duration = Duration::from_millis(50);

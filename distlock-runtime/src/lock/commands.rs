@@ -7,17 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
 use distlock_core::line::{Enter, Entered};
+use distlock_core::name::LockName;
+use distlock_core::store::Entry;
+use distlock_core::store::owner::Owner;
 
 use super::effects::{Command, Effects, Live, wake};
 use super::renew;
 use super::services::{Due, Services};
 use super::table::LockTable;
-use crate::name::LockName;
 use crate::observe::Verb;
-use crate::shield::shield;
-use crate::store::Entry;
-use crate::store::owner::Owner;
 
 /// The pause before a line is looked at again whose look has panicked.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_core::line::Downgrade;
+use distlock_core::store::{self, Exchanged};
 
 use super::effects::Live;
 use super::guard::LockGuard;
@@ -16,7 +17,6 @@ use super::table::LockTable;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};
 use crate::observe::Verb;
-use crate::store::{self, Exchanged};
 
 /// The pause before an exchange without an answer is sent again.
 const PAUSE: Duration = Duration::from_millis(50);

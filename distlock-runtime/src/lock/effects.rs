@@ -9,19 +9,19 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::Moment;
+use distlock_core::jitter::jittered;
 use distlock_core::line::{
     Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
 };
+use distlock_core::name::LockName;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Fault, Renewal, Term};
 
 use super::lease::Lease;
 use super::services::Services;
-use crate::clock::Moment;
-use crate::jitter::jittered;
-use crate::name::LockName;
 use crate::observe::LeaseEvent;
-use crate::shield::shield;
-use crate::store::owner::Owner;
-use crate::store::{Fault, Renewal, Term};
 
 /// The kinds of things that lines are made of in this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

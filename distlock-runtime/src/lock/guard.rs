@@ -7,7 +7,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
 use distlock_core::line::{Finished, Freeing, Line, Loss};
+use distlock_core::name::LockName;
+use distlock_core::one_or_many::OneOrMany;
+use distlock_core::select::{any, until};
+use distlock_core::store::{Owned, Renewal, Renewed};
 
 use super::effects::{Live, renewal};
 use super::lease::Lease;
@@ -15,16 +20,11 @@ use super::locks::Locks;
 use super::release::{Releasing, not_ours};
 use super::services::Services;
 use super::table::LockTable;
-use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
 use crate::error::{IntoLockError, LockError};
-use crate::name::LockName;
 use crate::observe::{LeaseEvent, Listening, Verb};
-use crate::one_or_many::OneOrMany;
 use crate::options::{OnLost, Release};
 use crate::ranges::check_ttl;
-use crate::select::{any, until};
-use crate::store::{Owned, Renewal, Renewed};
 
 /// A held lock, or several. It is renewed in the background until it is released or dropped.
 ///

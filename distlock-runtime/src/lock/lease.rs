@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::limit::Limit;
 use distlock_core::line::{Denied, Grant, Loss, Position, Request};
+use distlock_core::name::{LockName, StoredName};
+use distlock_core::store::Fault;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::services::Services;
-use crate::clock::{Clock, Moment};
 use crate::error::LockError;
-use crate::limit::Limit;
-use crate::name::{LockName, StoredName};
 use crate::observe::{Account, LeaseEvent, LostReason, Observers};
-use crate::shield::shield;
-use crate::store::Fault;
 
 /// Returns the reason that is reported. An abandoned lease has no holder, so its loss is reported to nobody.
 fn reported(loss: Loss) -> LostReason {

@@ -5,23 +5,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
+use distlock_core::store::{Fault, Notification, Store};
+use distlock_core::token::Identity;
 use tokio::runtime::Handle;
 
 use super::commands::{carry_out, serve};
 use super::messages::MessageHandler;
 use super::services::{Due, Services};
 use super::table::LockTable;
-use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
 use crate::engine::{Engine, RunsOn};
 use crate::error::{BackendKind, IntoLockError, LockError};
-use crate::name::LockName;
 use crate::namespace::Namespace;
 use crate::observe::Observers;
 use crate::options::{LockOptions, Resolved};
 use crate::settings::Settings;
-use crate::store::{Fault, Notification, Store};
-use crate::token::Identity;
 
 /// The locks of one manager.
 pub(crate) struct Locks {

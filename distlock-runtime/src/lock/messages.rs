@@ -6,14 +6,14 @@
 use std::sync::{Arc, Weak};
 
 use distlock_core::line::Line;
+use distlock_core::name::LockName;
+use distlock_core::store::{Message, Notification};
 
 use super::effects::Live;
 use super::orphans::PAUSE;
 use super::revoked::Revoked;
 use super::services::{Due, Services};
 use super::table::LockTable;
-use crate::name::LockName;
-use crate::store::{Message, Notification};
 
 /// Hears what the store tells this process.
 pub(super) struct MessageHandler {

@@ -27,11 +27,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::name::StoredName;
-use crate::store::Message;
-use crate::store::owner::Owner;
-use crate::token::{Identity, Memory};
+use distlock_core::clock::Moment;
+use distlock_core::name::StoredName;
+use distlock_core::store::Message;
+use distlock_core::store::owner::Owner;
+use distlock_core::token::{Identity, Memory};
 
 /// The pause between a message and the release of its token.
 pub(super) const PAUSE: Duration = Duration::from_millis(25);

@@ -5,15 +5,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
+use distlock_core::select::until;
+use distlock_core::store::Fault;
+
 use super::guard::LockGuard;
 use super::locks::Locks;
 use super::services::Services;
-use crate::clock::Moment;
 use crate::error::{IntoLockError, LockError};
-use crate::name::LockName;
 use crate::observe::InLine;
-use crate::select::until;
-use crate::store::Fault;
 
 /// A call under way.
 pub(super) type Acquiring = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;

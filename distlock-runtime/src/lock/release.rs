@@ -33,7 +33,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shielded;
+use distlock_core::clock::{Clock, Moment};
 use distlock_core::line::{Finished, FollowUp, Freeing, Line, NextOwner, follow_up};
+use distlock_core::name::LockName;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Fault, Freed, Message, Op};
+use distlock_core::token::Token;
 
 use super::effects::Live;
 use super::lease::Lease;
@@ -41,14 +47,8 @@ use super::messages::reserved;
 use super::release_retry::{Confirmed, Retried, Unconfirmed};
 use super::services::Services;
 use super::table::LockTable;
-use crate::clock::{Clock, Moment};
 use crate::error::{IntoLockError, LockError};
-use crate::name::LockName;
 use crate::observe::{LeaseEvent, LostReason, Verb};
-use crate::shield::shielded;
-use crate::store::owner::Owner;
-use crate::store::{Fault, Freed, Message, Op};
-use crate::token::Token;
 
 impl LockTable {
     /// Ends a lease whose holder is done, and whose body is gone. If this returns a release, the caller must send

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use distlock_core::clock::Moment;
+use distlock_core::name::{BuildStoredHasher, StoredName};
+use distlock_core::shrink::shrink;
+use distlock_core::store::owner::Owner;
+
 use super::services::Due;
-use crate::clock::Moment;
 use crate::engine::timers::{Slot, Timers};
-use crate::name::{BuildStoredHasher, StoredName};
-use crate::shrink::shrink;
-use crate::store::owner::Owner;
 
 /// The releases of one manager that are to be sent again.
 #[derive(Default)]
@@ -96,11 +97,12 @@ impl Agenda {
 mod tests {
     use std::time::Instant;
 
+    use distlock_core::key::LockKey;
+    use distlock_core::name::Label;
+    use distlock_core::store::Limit;
+
     use super::*;
-    use crate::key::LockKey;
-    use crate::name::Label;
     use crate::namespace::Namespace;
-    use crate::store::Limit;
 
     fn owner(namespace: &Namespace, key: &str) -> Arc<Owner> {
         let name = namespace.name(Label::Given("test".into()), LockKey::from(key));

@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::jitter::jittered;
+use distlock_core::select::until;
+use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
+use distlock_core::store::{Fault, Freed, Op};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::services::Services;
-use crate::clock::Moment;
 use crate::engine::Unfinished;
 use crate::error::{BackendKind, IntoLockError};
-use crate::jitter::jittered;
 use crate::observe::Verb;
-use crate::select::until;
-use crate::store::owner::{Owner, RELEASE_REPEATS};
-use crate::store::{Fault, Freed, Op};
 
 /// The pause after a release has failed; doubled up to a second while none is confirmed.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

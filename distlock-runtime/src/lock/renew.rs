@@ -7,17 +7,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use distlock_core::catch_panic::shielded;
 use distlock_core::line::{Line, Owned, Renew};
+use distlock_core::name::LockName;
+use distlock_core::store::{Fault, Renewal, Renewed, Store};
 use tokio::sync::OwnedMutexGuard;
 
 use super::effects::{Live, renewal};
 use super::lease::Lease;
 use super::services::Services;
 use super::table::LockTable;
-use crate::name::LockName;
 use crate::observe::Verb;
-use crate::shield::shielded;
-use crate::store::{Fault, Renewal, Renewed, Store};
 
 /// How many renewals go out in one pipeline.
 const TOGETHER: usize = 1000;

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shielded;
 use distlock_core::line::Loss;
+use distlock_core::name::StoredName;
 use distlock_core::store::term::SHORTEST_TTL;
+use distlock_core::store::{Message, Owned, Renewal};
+use distlock_core::token::Token;
 
 use super::table::LockTable;
-use crate::name::StoredName;
-use crate::shield::shielded;
-use crate::store::{Message, Owned, Renewal};
-use crate::token::Token;
 
 /// The pause between two rounds of checks.
 const PAUSE: Duration = Duration::from_millis(100);

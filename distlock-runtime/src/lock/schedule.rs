@@ -11,11 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
 use distlock_core::line::{Line, Request};
 
 use super::effects::{Effects, Live};
 use super::services::{Due, Services};
-use crate::clock::Moment;
 use crate::engine::timers::{Slot, Timers};
 
 /// A line that was just looked at is not due again before this: a lease that has ended, while its holder has not

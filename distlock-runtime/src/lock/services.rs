@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::fork_guard::Home;
+use distlock_core::name::LockName;
+use distlock_core::process_info::ProcessInfo;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{Fault, Op, Store};
+use distlock_core::token::Identity;
+
 use super::orphans::Orphans;
-use crate::clock::{Clock, Moment};
 use crate::engine::alarm::Alarms;
 use crate::engine::timers::Timers;
 use crate::engine::{Background, Engine};
-use crate::itself::Itself;
-use crate::name::LockName;
 use crate::observe::Observers;
-use crate::store::owner::Owner;
-use crate::store::{Fault, Op, Store};
-use crate::token::Identity;
-use distlock_core::fork_guard::Home;
 
 /// The services of one manager.
 pub(crate) struct Services {
@@ -40,7 +41,7 @@ pub(crate) struct Services {
     pub(super) identity: Identity,
     pub(super) orphans: Orphans,
     /// The details of this process that others may learn; `None` if they may learn nothing.
-    pub(super) itself: Option<Itself>,
+    pub(super) itself: Option<ProcessInfo>,
     pub(super) command_timeout: Duration,
     /// Whether the store ends a lease that is not renewed.
     pub(super) needs_renewal: bool,
@@ -78,7 +79,7 @@ impl Services {
             timers: engine.timers().clone(),
             alarms: engine.alarms().clone(),
             by_engine: engine.reads(clock),
-            itself: identify.then(|| Itself::new(identity.process())),
+            itself: identify.then(|| ProcessInfo::new(identity.process())),
             identity,
             orphans: Orphans::default(),
             command_timeout,

@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
+use distlock_core::clock::{Clock, Moment};
 use distlock_core::line::{Batch, Line, Stage};
+use distlock_core::name::StoredName;
+use distlock_core::process_info::Process;
+use distlock_core::store::Letter;
+use distlock_core::store::owner::Owner;
+use distlock_core::token::Token;
 
 use super::effects::Live;
 use super::services::Services;
 use super::table::{LockTable, SHARDS};
-use crate::clock::{Clock, Moment};
-use crate::name::StoredName;
 use crate::peers::{Asker, HeldLock, LONGEST_MESSAGE, ReportWriter, Subject, WaitingCalls};
-use crate::process::Process;
-use crate::store::Letter;
-use crate::store::owner::Owner;
-use crate::token::Token;
 
 impl LockTable {
     /// Returns what this process has of one lock: its leases, and the places at which calls of it wait, in order.

@@ -15,7 +15,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use distlock_core::clock::Clock;
+use distlock_core::fork_guard::Home;
 use distlock_core::line::{Closing, Line, Loss, Renew};
+use distlock_core::name::{BuildStoredHasher, LockName, StoredName};
+use distlock_core::process_info::ProcessInfo;
+use distlock_core::shrink::shrink;
+use distlock_core::store::owner::Owner;
 
 use super::effects::{Effects, Live, wake};
 use super::lease::Lease;
@@ -23,14 +29,8 @@ use super::release_recheck::Rechecks;
 use super::release_retry::Retries;
 use super::schedule::Schedule;
 use super::services::Services;
-use crate::clock::Clock;
-use crate::itself::Itself;
-use crate::name::{BuildStoredHasher, LockName, StoredName};
 use crate::observe::Observers;
 use crate::peers::{Answers, Questions};
-use crate::shrink::shrink;
-use crate::store::owner::Owner;
-use distlock_core::fork_guard::Home;
 
 pub(super) const SHARDS: usize = 64;
 
@@ -123,7 +123,7 @@ impl LockTable {
     }
 
     /// Returns what other processes may learn of this one.
-    pub(crate) fn itself(&self) -> Option<&Itself> {
+    pub(crate) fn itself(&self) -> Option<&ProcessInfo> {
         self.services.itself.as_ref()
     }
 

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
+use distlock_core::clock::Moment;
 use distlock_core::line::{Answer, AttemptOutcome, Denied, OwnAttempt};
+use distlock_core::store::Fault;
+use distlock_core::store::owner::Owner;
 
 use super::effects::Live;
 use super::lease::Lease;
 use super::table::LockTable;
 use super::waiter::Waiting;
-use crate::clock::Moment;
 use crate::observe::Verb;
-use crate::store::Fault;
-use crate::store::owner::Owner;
 
 /// The outcome of a try.
 pub(super) enum Settled<'a> {

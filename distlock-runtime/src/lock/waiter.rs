@@ -8,14 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use distlock_core::clock::Moment;
 use distlock_core::line::{Denied, Freeing, Line, Request};
+use distlock_core::store::Fault;
 
 use super::commands::look;
 use super::lease::{Lease, SeatChange};
 use super::table::LockTable;
-use crate::clock::Moment;
 use crate::engine::alarm::Alarm;
-use crate::store::Fault;
 
 /// A place in a lock's line; dropping it gives it up.
 pub(super) struct Waiting<'a> {

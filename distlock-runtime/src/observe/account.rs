@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+
 use super::metrics::Hold;
 use super::observer::Via;
-use crate::clock::Moment;
 
 /// The times when a lease began and ended, and a note of which of the two was reported.
 pub(crate) struct Account {

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-use crate::clock::Moment;
-use crate::itself::shortened;
-use crate::name::LockName;
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
+use distlock_core::process_info::shortened;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Upper bounds of the counts, in µs. One more count is for longer waits.
 const BOUNDS: [u64; 18] = [
@@ -175,8 +175,9 @@ impl CallTally {
 
 #[cfg(test)]
 mod tests {
+    use distlock_core::name::Label;
+
     use super::*;
-    use crate::name::Label;
 
     #[test]
     fn most_waited_no_longer() {

@@ -4,9 +4,8 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tracing::Level;
-
 use distlock_core::store::{LinkWatch, StoreEvents};
+use tracing::Level;
 
 use super::log;
 use super::observer::Connection;

@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use distlock_core::catch_panic::shield;
+use distlock_core::name::LockName;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::{Dispatch, Level, dispatcher};
 
 use super::observer::{Connection, Lost, Observer, ReleasedLate};
 use crate::error::LockError;
-use crate::name::LockName;
-use crate::shield::shield;
 
 /// Writes an event about a lock.
 macro_rules! about {
@@ -298,16 +298,16 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
+    use distlock_core::clock::Moment;
+    use distlock_core::name::Label;
+    use distlock_core::store::Fault;
+
     use super::*;
-    use crate::clock::Moment;
-    use crate::error::IntoLockError;
-    use crate::error::LostReason;
+    use crate::error::{IntoLockError, LostReason};
     use crate::key_encoding::KeyText;
-    use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::observe::documented::{EventLog, documented_events};
     use crate::observe::{Account, Observers};
-    use crate::store::Fault;
 
     #[test]
     fn f32_every_event_and_its_fields_are_in_the_guide() {

@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString, Unit,
 };
 
 use super::log;
 use super::observer::{Acquired, COMMANDS, Refused, Verb, Via};
-use crate::clock::Moment;
 use crate::error::LostReason;
-use crate::name::LockName;
-use crate::shield::shield;
 
 /// The bucket bounds of the histograms, in seconds, from 0.1 ms to 60 s, for exporters that ask for them.
 ///

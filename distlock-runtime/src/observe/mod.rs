@@ -20,7 +20,6 @@ mod observers;
 pub(crate) mod probe;
 mod span;
 
-pub use crate::error::LostReason;
 pub(crate) use account::Account;
 #[doc(hidden)]
 pub use calls::Calls;
@@ -34,3 +33,5 @@ pub use observer::{
 pub(crate) use observers::{Listening, Observers};
 pub(crate) use probe::LeaseEvent;
 pub(crate) use span::{WaitSpan, in_acquire_span};
+
+pub use crate::error::LostReason;

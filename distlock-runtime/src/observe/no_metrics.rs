@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use distlock_core::clock::Moment;
+use distlock_core::name::LockName;
+
 use super::observer::{Acquired, Refused, Verb};
-use crate::clock::Moment;
 use crate::error::LostReason;
-use crate::name::LockName;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Metrics(());

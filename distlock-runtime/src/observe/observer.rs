@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use distlock_core::name::LockName;
+
 use crate::error::{LockError, LostReason};
-use crate::name::LockName;
 
 /// A receiver of everything that happens to the locks of a manager: for metrics, audits and alerts of your own.
 /// Every method has an empty default.

@@ -6,6 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::LockName;
 use distlock_core::store::StoreEvents;
 use tracing::Level;
 
@@ -18,10 +21,7 @@ use super::observer::{
     Via, Waiting,
 };
 use super::probe::Probe;
-use crate::clock::{Clock, Moment};
 use crate::error::{LockError, LostReason};
-use crate::name::LockName;
-use crate::shield::shield;
 
 /// The observers of one manager's locks. Clones are the same observers.
 #[derive(Clone, Default)]

@@ -4,8 +4,8 @@
 //! event before the next holder can cause one. It is compiled into every build, so that tests run the code
 //! that ships; without a probe, an event costs one branch.
 
-use crate::limit::Limit;
-use crate::name::LockName;
+use distlock_core::limit::Limit;
+use distlock_core::name::LockName;
 
 /// An event in the life of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

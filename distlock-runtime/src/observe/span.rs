@@ -7,14 +7,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::name::LockName;
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::observer::Refused;
 use crate::error::LockError;
-use crate::name::LockName;
-use crate::shield::shield;
 
 /// The span `distlock.wait`, from entering a lock's line to the answer. It is on the heap, because it would
 /// otherwise be a part of every locked function's future.

@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::name::LockName;
+use distlock_core::process_info::Process;
+use distlock_core::store::{self, Limit};
+use distlock_core::token::Token;
+
 use super::questions::Want;
 use super::report::{HeldLock, PeerReport, WaitingCalls};
-use crate::name::LockName;
-use crate::process::Process;
 use crate::status::{Holder, LockStatus, Waiter};
-use crate::store::{self, Limit};
-use crate::token::Token;
 
 /// The most processes that are asked about one lock: its holders, and its first waiters.
 const ASKED: usize = 32;

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::catch_panic::shield;
+use distlock_core::clock::Moment;
+use distlock_core::questions::{Asker, PendingQuestions};
+use distlock_core::select::until;
+use distlock_core::shrink::shrink;
+use distlock_core::store::{Letter, Store};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::report::PeerReport;
-use crate::clock::Moment;
 use crate::engine::alarm::{Alarm, Alarms};
-use crate::select::until;
-use crate::shield::shield;
-use crate::shrink::shrink;
-use crate::store::{Letter, Store};
-use distlock_core::questions::{Asker, PendingQuestions};
 
 /// How long a report answers questions about the leases that it names.
 const GOOD: Duration = Duration::from_secs(1);

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
+use distlock_core::process_info::Process;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::observe::Calls;
-use crate::process::Process;
 
 /// The longest message, in bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 64 * 1024;
@@ -212,9 +212,8 @@ fn known_calls<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Calls>>,
 
 /// A name, shortened when it is written and when it is read.
 mod short {
+    use distlock_core::process_info::shortened;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::itself::shortened;
 
     pub(super) fn serialize<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
         shortened(name).serialize(to)
@@ -227,9 +226,8 @@ mod short {
 
 /// The same for a name that may be missing.
 mod short_or_none {
+    use distlock_core::process_info::shortened;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::itself::shortened;
 
     pub(super) fn serialize<S: Serializer>(
         name: &Option<String>,
@@ -266,11 +264,12 @@ mod millis {
 
 #[cfg(test)]
 mod tests {
+    use distlock_core::process_info::ProcessInfo;
+
     use super::*;
-    use crate::itself::Itself;
 
     fn process() -> Process {
-        let mut process = Itself::new("abc").process();
+        let mut process = ProcessInfo::new("abc").process();
         process.since = Duration::from_millis(7);
         process
     }

@@ -22,13 +22,13 @@ use std::sync::Arc;
 
 use distlock_core::alarm::Alarms;
 use distlock_core::store::{Store, StoreEvents};
+pub(crate) use offers::Offers;
 use tokio::runtime::Handle;
 
 use crate::error::LockError;
 use crate::memory::MemoryStore;
 use crate::namespace::Namespace;
 use crate::settings::Settings;
-pub(crate) use offers::Offers;
 
 /// A store that a URL names. It is not started, and nothing was asked of it.
 pub(crate) trait StoreKind {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use distlock_core::tls::Pem;
+use distlock_redis::url::{Deployment, RedisUrl, SentinelUrl};
 use redis::{ConnectionAddr, ConnectionInfo};
 
 use super::{parse, quorum as quorum_of};
 use crate::error::LockError;
-use distlock_core::tls::Pem;
-use distlock_redis::url::{Deployment, RedisUrl, SentinelUrl};
 
 fn parsed(url: &str) -> RedisUrl {
     assert!(parse(url).is_ok(), "{url}");

@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::fs;
 use std::sync::Arc;
 
+use distlock_core::tls::{Pem, TlsOptions};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use distlock_core::tls::{Pem, TlsOptions};
 
 use crate::error::LockError;
 use crate::settings::Settings;

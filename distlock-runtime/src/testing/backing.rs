@@ -5,6 +5,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use distlock_core::limit::Limit;
+use distlock_core::name::LockName;
+use distlock_core::store::owner::Owner;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
@@ -13,13 +16,10 @@ use super::server::{ReplicaConnection, TestServer};
 use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
 use crate::error::LockError;
-use crate::limit::Limit;
 use crate::lock::messages::interrupted;
 use crate::lock::table::LockTable;
 use crate::manager::LockManager;
-use crate::name::LockName;
 use crate::options::LockMode;
-use crate::store::owner::Owner;
 
 /// The remaining lease that calls see of a lock that is held elsewhere forever.
 const ELSEWHERE: Duration = Duration::from_secs(30);
@@ -224,7 +224,7 @@ impl Real {
             }
             Ok(taken)
         });
-        taken.unwrap_or_else(|fault: crate::store::Fault| panic!("{VARIABLE}: {fault}"))
+        taken.unwrap_or_else(|fault: distlock_core::store::Fault| panic!("{VARIABLE}: {fault}"))
     }
 
     fn hold(&self, lock: &Arc<LockName>, limit: Limit) -> Option<FreeLock> {

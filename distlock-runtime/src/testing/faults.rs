@@ -23,25 +23,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::builder::LockManagerBuilder;
-use crate::clock::{Clock, Moment};
-use crate::engine::RunsOn;
-use crate::engine::alarm::{Alarm, Alarms};
-use crate::error::{BackendKind, IntoLockError, LockError};
-use crate::itself::Itself;
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
-use crate::manager::LockManager;
-use crate::memory::MemoryStore;
-use crate::name::{Label, LockName};
-use crate::namespace::Namespace;
-use crate::store::admin::StoreAdmin;
-use crate::store::owner::Owner;
-use crate::store::{
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::key::LockKey;
+use distlock_core::name::{Label, LockName};
+use distlock_core::process_info::ProcessInfo;
+use distlock_core::store::admin::StoreAdmin;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
     Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
     StoreStatus, Term,
 };
+
+use crate::builder::LockManagerBuilder;
+use crate::engine::RunsOn;
+use crate::engine::alarm::{Alarm, Alarms};
+use crate::error::{BackendKind, IntoLockError, LockError};
+use crate::lock::guard::LockGuard;
+use crate::manager::LockManager;
+use crate::memory::MemoryStore;
+use crate::namespace::Namespace;
 
 /// Makes a [`LockManager`] whose store fails on demand.
 #[derive(Debug)]
@@ -561,7 +562,7 @@ impl ProcessDirectory for FaultyStore {
         self.inner.clone().tell_taken(lock, token);
     }
 
-    fn introduce(&self, itself: &Itself) {
+    fn introduce(&self, itself: &ProcessInfo) {
         self.inner.introduce(itself);
     }
 

@@ -5,6 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::key::LockKey;
+use distlock_core::limit::Limit;
+use distlock_core::name::{Label, LockName};
+
 use super::backing::{Backing, Real, VARIABLE, resume};
 use super::condition::Condition;
 use super::faults::FaultState;
@@ -13,10 +17,7 @@ use super::replica::Replica;
 use super::server::TestServer;
 use crate::builder::LockManagerBuilder;
 use crate::error::BackendKind;
-use crate::key::LockKey;
-use crate::limit::Limit;
 use crate::manager::LockManager;
-use crate::name::{Label, LockName};
 use crate::namespace::Namespace;
 
 /// A store for one test, which the test can break; see the [module](super).

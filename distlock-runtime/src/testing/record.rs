@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use distlock_core::limit::Limit;
+use distlock_core::name::LockName;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use crate::limit::Limit;
-use crate::name::LockName;
 use crate::observe::LeaseEvent;
 use crate::observe::probe::Probe;
 

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use distlock_core::line::Loss;
+use distlock_core::name::StoredName;
 
 use super::backing::Backing;
 use super::condition::Condition;
 use super::faults::FaultState;
 use crate::manager::LockManager;
-use crate::name::StoredName;
 
 /// A process that uses the locks of a test. Clones are the same process.
 ///

@@ -6,21 +6,20 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use crate::clock::{Clock, Moment};
-use crate::itself::Itself;
-use crate::memory::callers_time;
-use crate::name::{LockName, StoredName};
-use crate::store::StoreStatus;
-use crate::store::admin::StoreAdmin;
-use crate::store::owner::Owner;
-use crate::store::{
+use distlock_core::clock::{Clock, Moment};
+use distlock_core::name::{LockName, StoredName};
+use distlock_core::process_info::ProcessInfo;
+use distlock_core::store::admin::StoreAdmin;
+use distlock_core::store::owner::Owner;
+use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
     Limit, Listener, Message, Notification, Op, OpOn, Outage, Owned, ProcessDirectory, Records,
-    Renewal, Renewed, Store, Term,
+    Renewal, Renewed, Store, StoreStatus, Term,
 };
-use crate::token::Token;
+use distlock_core::token::Token;
+use tokio::runtime::Handle;
+
+use crate::memory::callers_time;
 
 /// How much longer a lock is kept after its `min_hold` if others wait for it.
 const KEPT_LONGER: Duration = Duration::from_millis(100);
@@ -329,7 +328,7 @@ impl Store for ReplicaConnection {
 }
 
 impl ProcessDirectory for ReplicaConnection {
-    fn introduce(&self, itself: &Itself) {
+    fn introduce(&self, itself: &ProcessInfo) {
         if let Some(process) = self.server.state().processes.get_mut(itself.id()) {
             process.itself = Some(itself.clone());
         }
@@ -440,7 +439,7 @@ struct ListeningProcess {
     /// The prefix, with its separator.
     prefix: String,
     /// Its record, if others may know it.
-    itself: Option<Itself>,
+    itself: Option<ProcessInfo>,
 }
 
 impl ListeningProcess {

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
+use distlock_core::clock::{Clock, Moment};
+
 use crate::engine::alarm::Alarm;
 use crate::manager::LockManager;
 

@@ -6,12 +6,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
+use distlock_core::key::LockKey;
+use distlock_core::name::Label;
+use distlock_core::one_or_many::OneOrMany;
+
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::manager::LockManager;
-use crate::name::Label;
-use crate::one_or_many::OneOrMany;
 use crate::options::{LockMode, LockOptions};
 use crate::request::LockRequest;
 

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use distlock_core::catch_panic::shield;
+use distlock_core::jitter::seconds_around;
+use distlock_core::name::LockName;
+
 use crate::error::LockError;
-use crate::jitter::seconds_around;
-use crate::name::LockName;
-use crate::shield::shield;
 
 pub(crate) const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -160,13 +161,14 @@ impl LogPace {
 
 #[cfg(test)]
 mod tests {
+    use distlock_core::name::Label;
+    use distlock_core::store::Fault;
+
     use super::*;
     use crate::error::IntoLockError;
     use crate::key_encoding::KeyText;
-    use crate::name::Label;
     use crate::namespace::Namespace;
     use crate::observe::documented::{EventLog, documented_events};
-    use crate::store::Fault;
 
     #[test]
     fn wl2_one_event_a_second_says_how_many_it_stands_for() {

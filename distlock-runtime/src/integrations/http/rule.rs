@@ -7,13 +7,14 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::key::LockKey;
+use distlock_core::name::{Advice, Label};
+use distlock_core::one_or_many::OneOrMany;
+
 use super::problem::{Answering, Problem};
 use super::template::{PathTemplate, RouteKey};
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::name::{Advice, Label};
-use crate::one_or_many::OneOrMany;
 use crate::options::LockOptions;
 use crate::ranges::check_busy_status;
 use crate::request::LockRequest;

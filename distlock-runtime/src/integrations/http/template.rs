@@ -7,10 +7,10 @@
 
 use std::panic::Location;
 
+use distlock_core::key::{Flaw, LockKey};
 use uuid::Uuid;
 
 use crate::error::LockError;
-use crate::key::{Flaw, LockKey};
 use crate::key_encoding::{KeyText, Part};
 
 /// A key of a layer or a middleware: a template whose placeholders are path parameters with their type, as in
