@@ -108,7 +108,7 @@ fn resident() -> u64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn f14_a_call_with_min_hold_keeps_nothing_in_the_process_when_it_is_over() {
-    const CALLS: usize = 5_000;
+    const CALLS: usize = 20_000;
     // In a process of its own: memory is the whole process's.
     if !in_own_process(this_test!(), &[]) {
         return;
