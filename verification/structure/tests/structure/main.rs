@@ -7,6 +7,7 @@
 //! DISTLOCK_CRATE=distlock-redis cargo test -p distlock-structure circle
 //! ```
 
+mod architecture;
 mod declarations;
 mod dependencies;
 mod functions;
