@@ -67,7 +67,7 @@ fn what_is_public_is_said_in_enough_lines() {
             }
         }
     }
-    assert!(found > 25, "where is what is public? {found}");
+    assert!(found > 20, "where is what is public? {found}");
     assert!(
         short.is_empty(),
         "less than {LEAST} lines of documentation for one of code: {short:#?}"

@@ -119,6 +119,8 @@ impl<Req> HasKey for KeyFn<Req> {
 type MakeKey<Req> = dyn Fn(&Req) -> Option<LockKey> + Send + Sync;
 
 /// Makes the requests for locks, all with the same options.
+///
+/// Each request begins with the defaults of the manager.
 #[derive(Clone)]
 struct RequestFactory {
     manager: LockManager,

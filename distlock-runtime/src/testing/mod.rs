@@ -57,12 +57,13 @@ mod backing;
 mod condition;
 #[doc(hidden)]
 pub mod faults;
+mod history;
 mod locks;
 mod record;
 mod replica;
 mod server;
 
 pub use condition::Condition;
+pub use history::{Ended, Held, History};
 pub use locks::Locks;
-pub use record::{Ended, Held, History};
 pub use replica::Replica;

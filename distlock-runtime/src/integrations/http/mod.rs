@@ -15,5 +15,4 @@ pub(crate) mod rule;
 pub(crate) mod template;
 
 pub use locked::{Defaults, FencingToken, Locked, LockedOptions};
-pub use rule::{HasKey, KeyOrResponse, Keyed, MaybeKey, Unkeyed};
-pub use template::RouteKey;
+pub use rule::{HasKey, KeyOrResponse, Keyed, MaybeKey, RouteKey, Unkeyed};

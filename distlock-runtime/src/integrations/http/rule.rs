@@ -12,7 +12,7 @@ use distlock_core::name::{Advice, Label};
 use distlock_core::one_or_many::OneOrMany;
 
 use super::problem::{Answering, Problem};
-use super::template::{PathTemplate, RouteKey};
+use super::template::PathTemplate;
 use crate::error::LockError;
 use crate::manager::LockManager;
 use crate::options::LockOptions;
@@ -77,7 +77,8 @@ impl<R, A> Rule<R, A> {
         keys: impl Iterator<Item = RouteKey>,
         caller: &'static Location<'static>,
     ) {
-        self.keys = KeySource::Templates(keys.map(|key| PathTemplate::new(key, caller)).collect());
+        self.keys =
+            KeySource::Templates(keys.map(|key| PathTemplate::new(key.source, caller)).collect());
     }
 
     pub(crate) fn function(
@@ -183,6 +184,34 @@ impl<R, A> fmt::Debug for Rule<R, A> {
             .field("retry_after", &self.retry_after)
             .field("body_timeout", &self.body_timeout)
             .finish_non_exhaustive()
+    }
+}
+
+/// A key of a layer or a middleware: a template whose placeholders are path parameters with their type, as in
+/// `order:{order_id:u64}`. `route_key!` makes one and checks it while compiling. A string can be converted into one, and
+/// is checked when the layer is made.
+///
+/// ```
+/// # extern crate distlock_runtime as distlock;
+/// let key = distlock::RouteKey::from("order:{order_id:u64}");
+/// assert!(format!("{key:?}").contains("order_id"));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct RouteKey {
+    source: &'static str,
+}
+
+impl RouteKey {
+    /// Makes a key that `route_key!` has checked.
+    #[doc(hidden)]
+    pub const fn checked(source: &'static str) -> Self {
+        Self { source }
+    }
+}
+
+impl From<&'static str> for RouteKey {
+    fn from(source: &'static str) -> Self {
+        Self { source }
     }
 }
 

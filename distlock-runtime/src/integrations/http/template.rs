@@ -13,34 +13,6 @@ use uuid::Uuid;
 use crate::error::LockError;
 use crate::key_encoding::{KeyText, Part};
 
-/// A key of a layer or a middleware: a template whose placeholders are path parameters with their type, as in
-/// `order:{order_id:u64}`. `route_key!` makes one and checks it while compiling. A string can be converted into one, and
-/// is checked when the layer is made.
-///
-/// ```
-/// # extern crate distlock_runtime as distlock;
-/// let key = distlock::RouteKey::from("order:{order_id:u64}");
-/// assert!(format!("{key:?}").contains("order_id"));
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct RouteKey {
-    source: &'static str,
-}
-
-impl RouteKey {
-    /// Makes a key that `route_key!` has checked.
-    #[doc(hidden)]
-    pub const fn checked(source: &'static str) -> Self {
-        Self { source }
-    }
-}
-
-impl From<&'static str> for RouteKey {
-    fn from(source: &'static str) -> Self {
-        Self { source }
-    }
-}
-
 /// A parsed template, such as `order:{order_id:u64}`.
 #[derive(Debug)]
 pub(crate) struct PathTemplate {
@@ -84,11 +56,11 @@ impl PathTemplate {
     ///
     /// If it is malformed, with the mistake, its fix, and the place of the caller. Routers do the same with a
     /// malformed path.
-    pub(crate) fn new(key: RouteKey, caller: &'static Location<'static>) -> Self {
-        match Self::parse(key.source) {
+    pub(crate) fn new(source: &'static str, caller: &'static Location<'static>) -> Self {
+        match Self::parse(source) {
             Ok(template) => template,
             Err(mistake) => {
-                panic!("the key \"{}\" at {caller} cannot be used: {mistake}", key.source)
+                panic!("the key \"{}\" at {caller} cannot be used: {mistake}", source)
             }
         }
     }
