@@ -60,9 +60,6 @@ pub use manager::LockManager;
 pub use options::{LockMode, OnLost, Release};
 pub use request::LockRequest;
 pub use status::{CloseReport, Holder, LockStatus, ManagerStatus, Waiter};
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub use testing::faults;
 
 /// The feature `metrics`: what happens to locks, as metrics of the facade
 /// [`metrics`](https://docs.rs/metrics). With the feature and a recorder, every manager records. The guide

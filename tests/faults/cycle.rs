@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use distlock::LockManager;
-use distlock_runtime::faults::{Faults, Script};
+use distlock_runtime::testing::faults::{Faults, Script};
 use distlock_testkit::{
     Data, LONG, Mode, Proxy, RedisServer, SECOND, assert_busy, assert_lost, block_on, connect,
     dropped_after, environment, fork_self, in_fork, ms, nothing_is_left, owner, patient, settle,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use distlock::{LockError, LockGuard, LockManager};
-use distlock_runtime::faults::Faults;
+use distlock_runtime::testing::faults::Faults;
 use distlock_testkit::{
     LONG, RedisServer, held, in_own_process, ms, patient, this_test, wait_for, without_threads,
 };

@@ -1,7 +1,7 @@
 //! One identity that two have: a virtual machine that goes on twice from one snapshot.
 
 use distlock::{LockManager, LockStatus};
-use distlock_runtime::faults::Faults;
+use distlock_runtime::testing::faults::Faults;
 use distlock_testkit::{
     LONG, RedisServer, ms, owner, patient_builder, queue, served, stand, wait_until, waits,
 };

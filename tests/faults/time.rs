@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Instant;
 
 use distlock::{LockManager, OnLost};
-use distlock_runtime::faults::{Faults, Script};
 use distlock_runtime::macro_support::run;
+use distlock_runtime::testing::faults::{Faults, Script};
 use distlock_testkit::{
     Data, Fork, LONG, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
     environment, fork_self, in_fork, ms, nothing_is_left, owner, settle, stored, this_test, ttl_of,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockGuard, LockManager, LockStatus, OnLost};
-use distlock_runtime::faults::Faults;
+use distlock_runtime::testing::faults::Faults;
 use distlock_testkit::{
     LONG, Log, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
     in_own_process, ms, nothing_is_left, owner, settle, stored, this_test, ttl_of, wait_for,

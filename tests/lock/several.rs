@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use distlock::LockManager;
-use distlock_runtime::faults::Faults;
+use distlock_runtime::testing::faults::Faults;
 use distlock_testkit::{
     Data, LONG, Mode, Proxy, RedisServer, Running, SECOND, assert_busy, assert_lost, connect,
     data_at, environment, fork_self, in_fork, ms, nothing_is_left, settle, stored, this_test,

@@ -5,7 +5,7 @@
 //! way every time.
 //!
 //! ```
-//! use distlock_runtime::faults::Faults;
+//! use distlock_runtime::testing::faults::Faults;
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let (manager, switches) = Faults::in_memory().start()?;
