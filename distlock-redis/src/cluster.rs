@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::addr::Addr;
 use crate::connection::connect::connect;
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::connection::discover::{Address, Discover, Discovering};
 use crate::connection::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault, unexpected};
 use crate::connection::handshake::why_not;
@@ -40,6 +40,12 @@ use crate::slots::{Slot, SlotMap};
 /// The shortest time between two reads of the map.
 pub(crate) const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
 const NO_NODE: &str = "no node of the cluster has the slot of this lock";
+
+/// How often the map is read if nothing else requests it.
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
+/// How long one node may take to report the map.
+const ANSWER: Duration = Duration::from_millis(500);
+const NO_SLOTS: &str = "the cluster has no slots yet";
 
 /// The settings that all nodes of a cluster share.
 pub(crate) struct ClusterConfig {
@@ -273,7 +279,7 @@ impl Cluster {
         slot: Slot,
         kind: LinkKind<'_>,
         answer_by: Moment,
-    ) -> Result<Connection, Fault> {
+    ) -> Result<ConnectionHandle, Fault> {
         if let Some(connection) = self.up(slot, kind) {
             return Ok(connection);
         }
@@ -281,12 +287,12 @@ impl Cluster {
     }
 
     /// Returns a connection to the node that has a slot, if one is up now.
-    pub(crate) fn up(&self, slot: Slot, kind: LinkKind<'_>) -> Option<Connection> {
+    pub(crate) fn up(&self, slot: Slot, kind: LinkKind<'_>) -> Option<ConnectionHandle> {
         kind.of(self.topology.borrow().owner(slot)?).up()
     }
 
     /// Connects to any node, for commands that are not about a lock.
-    pub(crate) async fn reach_any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn reach_any(&self, answer_by: Moment) -> Result<ConnectionHandle, Fault> {
         let up = self.all().iter().find_map(|node| node.pool.any().up());
         match up {
             Some(connection) => Ok(connection),
@@ -299,7 +305,7 @@ impl Cluster {
         slot: Option<Slot>,
         kind: LinkKind<'_>,
         answer_by: Moment,
-    ) -> Result<Connection, Fault> {
+    ) -> Result<ConnectionHandle, Fault> {
         let mut changes = self.topology.subscribe();
         loop {
             let known = changes.borrow_and_update().clone();
@@ -384,21 +390,7 @@ impl Cluster {
             None => self.next(&self.seeds).unwrap_or(&self.seeds[0]).clone(),
         }
     }
-}
 
-impl fmt::Debug for Cluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("nodes", &self.all().len()).finish_non_exhaustive()
-    }
-}
-
-/// How often the map is read if nothing else requests it.
-const REFRESH_EVERY: Duration = Duration::from_secs(60);
-/// How long one node may take to report the map.
-const ANSWER: Duration = Duration::from_millis(500);
-const NO_SLOTS: &str = "the cluster has no slots yet";
-
-impl Cluster {
     async fn refresh(&self) {
         let told = self.ask_around().await;
         self.topology.send_modify(|known| {
@@ -476,6 +468,12 @@ impl Cluster {
             [] => Err(Fault::passing(BackendKind::Other, NO_SLOTS)),
             _ => Ok(map),
         }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("nodes", &self.all().len()).finish_non_exhaustive()
     }
 }
 

@@ -14,8 +14,11 @@ use crate::pubsub::subscription::{Channels, Subscription};
 pub(crate) struct Node {
     /// The number among the nodes of a manager; 0 if there is only one.
     pub(crate) number: usize,
+    /// The links for commands and for renewals.
     pub(crate) pool: LinkPool,
+    /// The subscription to messages to this process at this server.
     pub(crate) subscription: Arc<Subscription>,
+    /// The settings of all connections to the server, which also finds it.
     link: LinkConfig,
 }
 
@@ -50,6 +53,7 @@ impl Node {
 }
 
 impl Drop for Node {
+    /// Ends the links, whose supervisors would otherwise reconnect forever.
     fn drop(&mut self) {
         self.link.target.leave();
     }

@@ -16,7 +16,7 @@ use distlock_core::store::{Fault, Records};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::cluster::{Cluster, LinkKind};
-use crate::connection::connection::{Connection, RedisOr};
+use crate::connection::connection::{ConnectionHandle, RedisOr};
 use crate::connection::error::is_denied;
 use crate::connection::link::Link;
 use crate::routing::Routing;
@@ -82,7 +82,7 @@ impl RedisRecordKeeper {
     }
 
     /// Connects to the server that has the records.
-    async fn connection(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    async fn connection(&self, answer_by: Moment) -> Result<ConnectionHandle, Fault> {
         match &self.location {
             Location::Server(link) => link.connection(answer_by).await,
             Location::Cluster(cluster) => {

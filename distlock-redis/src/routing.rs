@@ -10,7 +10,7 @@ use distlock_core::store::{BackendKind, Fault, Listener, Outage, WakeUps};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, LinkKind};
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::connection::link::Link;
 use crate::node::Node;
 use crate::redirect::{Redirect, RedirectHistory, RedirectTarget};
@@ -134,7 +134,7 @@ struct Detour {
 
 impl<'a> Route<'a> {
     /// Connects to the node for a command that may create or free the lock.
-    pub(crate) async fn commands(&mut self) -> Result<Connection, Fault> {
+    pub(crate) async fn commands(&mut self) -> Result<ConnectionHandle, Fault> {
         match self.routing {
             Routing::One(node) => {
                 let link = node.pool.commands(self.lock);
@@ -159,7 +159,7 @@ impl<'a> Route<'a> {
         cluster: &Cluster,
         slot: Slot,
         kind: LinkKind<'_>,
-    ) -> Result<Connection, Fault> {
+    ) -> Result<ConnectionHandle, Fault> {
         let Some(detour) = &self.detour else {
             return cluster.reach(slot, kind, self.answer_by).await;
         };
@@ -198,7 +198,7 @@ impl<'a> Route<'a> {
     #[inline]
     pub(crate) fn should_retry<T>(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer: &mut Result<T, Fault>,
     ) -> bool {
         let (Routing::Cluster(cluster), Err(fault)) = (self.routing, answer) else { return false };

@@ -4,8 +4,9 @@
 //! if that is due. Now and then an `ECHO` follows, which shows that the replies belong to this attempt.
 
 use distlock_core::clock::{Clock, Moment, millis};
+use distlock_core::store::owner::Owner;
 use distlock_core::store::{Answer, Attempt, Fault};
-use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::commands::fence::Fence;
 use crate::commands::inspect::{taken, taken_over};
@@ -13,7 +14,7 @@ use crate::commands::queue::Queue;
 use crate::commands::renew::Renewals;
 use crate::commands::server::Server;
 use crate::commands::{confirm, first_contact};
-use crate::connection::connection::{Connection, LiveConnection, integer};
+use crate::connection::connection::{ConnectionHandle, LiveConnection, integer};
 use crate::connection::error::fault;
 use crate::connection::replicas::WaitSender;
 use crate::connection::reply_check::{Marking, echo};
@@ -26,7 +27,7 @@ pub(crate) async fn try_acquire(
     server: &Server,
     (queue, renewals): (&Queue, &Renewals),
     attempt: &Attempt,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
@@ -95,7 +96,7 @@ async fn fast_path(
     server: &Server,
     attempt: &Attempt,
     counter: &Fence,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<FastReply, Fault> {
     let owner = &*attempt.owner;
@@ -140,23 +141,32 @@ async fn fast_path(
     if marking == Marking::Echo {
         answers = connection.live.replies_of((owner.mark(), sent), answers)?;
     }
-    match answers {
-        [answer @ (Value::Okay | Value::Nil), fence] => {
-            match answer {
-                Value::Okay => owner.answered_yes(connection.live.number),
-                _ => owner.answered(connection.live.number),
-            }
-            let raised = is_raised(server, counter, (seen, sent), raise, &connection.live)?;
-            let fence =
-                integer(fence).inspect_err(|_| connection.live.check_answer(&answers[1]))?;
-            let fence = u64::try_from(fence).unwrap_or(0);
-            Ok(FastReply { granted: *answer == Value::Okay, fence, sent, seen, raised, ticket })
+    let granted = is_granted(owner, answers, &connection.live)?;
+    let raised = is_raised(server, counter, (seen, sent), raise, &connection.live)?;
+    let fence = integer(&answers[1]).inspect_err(|_| connection.live.check_answer(&answers[1]))?;
+    let fence = u64::try_from(fence).unwrap_or(0);
+    Ok(FastReply { granted, fence, sent, seen, raised, ticket })
+}
+
+/// Whether the two replies to `SET` and `INCR` grant the lock.
+#[inline]
+fn is_granted(owner: &Owner, replies: &[Value], live: &LiveConnection) -> Result<bool, Fault> {
+    match replies {
+        [Value::Okay, _] => {
+            owner.answered_yes(live.number);
+            Ok(true)
+        }
+        [Value::Nil, _] => {
+            owner.answered(live.number);
+            Ok(false)
         }
         [Value::ServerError(error), _] => {
-            owner.answered(connection.live.number);
-            Err(refused(error, &connection.live))
+            owner.answered(live.number);
+            let error = RedisError::from(error.clone());
+            live.check_error(&error);
+            Err(fault(&error))
         }
-        _ => Err(connection.live.unexpected_answer()),
+        _ => Err(live.unexpected_answer()),
     }
 }
 
@@ -175,12 +185,6 @@ fn is_raised(
         [raised] => server.fences.raised(counter, seen, sent, raised, live).map(|()| true),
         _ => Ok(true),
     }
-}
-
-fn refused(error: &ServerError, live: &LiveConnection) -> Fault {
-    let error = RedisError::from(error.clone());
-    live.check_error(&error);
-    fault(&error)
 }
 
 /// Returns the command that acquires the lock.

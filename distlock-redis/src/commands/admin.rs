@@ -11,7 +11,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
 use crate::commands::inspect;
 use crate::commands::server::Server;
-use crate::connection::connection::{Connection, integer};
+use crate::connection::connection::{ConnectionHandle, integer};
 use crate::connection::error::words;
 use crate::node::Node;
 use crate::routing::{Routing, routed};
@@ -32,7 +32,11 @@ impl Server {
         nodes.into_iter().map(|node| (node.address().unwrap_or_default(), node)).collect()
     }
 
-    pub(crate) async fn at(&self, address: &str, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn at(
+        &self,
+        address: &str,
+        answer_by: Moment,
+    ) -> Result<ConnectionHandle, Fault> {
         match self.nodes_named().get(address) {
             Some(node) => node.pool.any().connection(answer_by).await,
             None => {
@@ -181,7 +185,7 @@ impl Server {
 /// Describes the data in the place of a lock, or of its queue, if it is not ours.
 async fn amiss(
     lock: &LockName,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<String, Fault> {
     let mut questions = Pipeline::with_capacity(2);
@@ -205,7 +209,7 @@ fn kind(answer: &Value) -> Option<&str> {
 
 /// Sends commands in one write.
 pub(crate) async fn ask(
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     commands: &[StoreCommand],
     answer_by: Moment,
 ) -> Result<Vec<StoreReply>, Fault> {

@@ -8,7 +8,7 @@ use distlock_core::clock::Moment;
 use distlock_core::store::Fault;
 use redis::{Pipeline, Value};
 
-use crate::connection::connection::{Connection, RedisOr};
+use crate::connection::connection::{ConnectionHandle, RedisOr};
 use crate::connection::replicas::{Replicas, TicketStatus, WaitSender};
 
 /// Waits until replicas have confirmed everything that was written on this connection before. `ticket` is the write's
@@ -17,7 +17,7 @@ use crate::connection::replicas::{Replicas, TicketStatus, WaitSender};
 /// Cancel safe: if the caller that asks for several is dropped, another one asks.
 pub(crate) async fn confirm(
     replicas: Replicas,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     ticket: Option<u64>,
     answer_by: Moment,
 ) -> Result<(), Fault> {
@@ -43,7 +43,7 @@ pub(crate) async fn confirm(
 /// do meanwhile.
 pub(crate) async fn with_others(
     replicas: Replicas,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     pipeline: &Pipeline,
     sent: Moment,
     answer_by: Moment,
@@ -55,7 +55,7 @@ pub(crate) async fn with_others(
     let (ticket, asker) = shared.waits.sent(replicas);
     // If that gets no reply, another caller asks.
     let mut asking = asker.map(|asker| {
-        Box::pin(async move { ask(asker, &mut Connection::to(&shared), answer_by).await })
+        Box::pin(async move { ask(asker, &mut ConnectionHandle::to(&shared), answer_by).await })
     });
     let answers = poll_fn(|cx| {
         if answers.is_pending() {
@@ -76,7 +76,7 @@ pub(crate) async fn with_others(
 /// Sends a `WAIT` for all tickets that exist, once no other caller's is in flight.
 async fn ask(
     mut asker: WaitSender,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<(), Fault> {
     // Lets other ready tasks send their attempts first.

@@ -23,7 +23,7 @@ use distlock_core::store::owner::TOKENS_PER_FENCE;
 use distlock_core::store::{BackendKind, Fault};
 use redis::{Cmd, Value};
 
-use crate::connection::connection::{Connection, LiveConnection};
+use crate::connection::connection::{ConnectionHandle, LiveConnection};
 use crate::connection::error::COUNTER;
 use crate::pubsub::prefixes::kept_until;
 use crate::script::{Arg, Script};
@@ -160,7 +160,7 @@ impl Fences {
 
     /// Whether the counter must be raised by a command of its own before a script draws from it. The scripts raise it
     /// to the server's time, but that time is not known yet on a new connection.
-    pub(crate) fn needs_raise(&self, fence: &Fence, connection: &Connection) -> bool {
+    pub(crate) fn needs_raise(&self, fence: &Fence, connection: &ConnectionHandle) -> bool {
         match &self.own {
             OwnFences::One(_) => !self.is_raised(fence, &connection.live),
             // A counter must not be created on a node before its slot arrives there: it may be migrated later.
@@ -180,7 +180,7 @@ impl Fences {
 
     /// Whether to try a lock with a script. The counter of a slot may be behind, and the two commands of the fast path
     /// do not check that.
-    pub(crate) fn wants_script(&self, fence: &Fence, connection: &Connection) -> bool {
+    pub(crate) fn wants_script(&self, fence: &Fence, connection: &ConnectionHandle) -> bool {
         let of_slots = matches!(self.own, OwnFences::OfSlots { .. });
         of_slots && (connection.resent || !self.is_raised(fence, &connection.live))
     }
@@ -193,7 +193,7 @@ impl Fences {
         &self,
         fence: &Fence,
         lock: Option<&LockName>,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<(), Fault> {
         let known = fence.seen();

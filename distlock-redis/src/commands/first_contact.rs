@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::cluster::Cluster;
 use crate::commands::server::Server;
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::connection::error::{fault, is_missing_script};
 use crate::routing::Routing;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
@@ -64,7 +64,7 @@ async fn without(cluster: &Cluster, fault: Fault, answer_by: Moment) -> Result<(
 async fn raise(
     server: &Server,
     unused: Option<&LockName>,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<(), Fault> {
     let fences = &server.fences;
@@ -192,7 +192,7 @@ impl<'a> TrialCall<'a> {
 pub(crate) async fn run(
     server: &Server,
     near: &LockName,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<(), Fault> {
     if connection.asking || server.trials.include(&connection.live.node) {
@@ -228,7 +228,7 @@ async fn send(
     calls: &[TrialCall<'_>],
     how: fn(&Script, &[Arg<'_>], &[Arg<'_>]) -> redis::Cmd,
     names: &TrialNames,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Vec<Value>, Fault> {
     let mut pipeline = redis::Pipeline::with_capacity(calls.len() + 1);

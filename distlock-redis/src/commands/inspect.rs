@@ -9,7 +9,7 @@ use distlock_core::store::{Answer, Attempt, Fault, Held, Holder};
 use redis::{Cmd, FromRedisValue, RedisError, ServerError, Value};
 
 use crate::commands::fence::Fences;
-use crate::connection::connection::{Connection, RedisOr, integer};
+use crate::connection::connection::{ConnectionHandle, RedisOr, integer};
 use crate::connection::error::fault;
 use crate::script::Arg;
 
@@ -19,7 +19,7 @@ pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 /// Returns the holders of a lock, and the tokens that wait for it.
 pub(crate) async fn inspect(
     lock: &LockName,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Option<Held>, Fault> {
     let name = lock.stored();
@@ -91,7 +91,7 @@ fn time_ms(answer: &Value) -> Option<u64> {
 pub(crate) async fn ping(
     fences: &Fences,
     lock: &LockName,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Duration, Fault> {
     // Not with `PING`, which needs a right of its own, and which a server answers even if it cannot read its data yet.
@@ -111,7 +111,7 @@ pub(crate) const LOOKS: usize = 3;
 /// Returns the present state of a lock that another token has, or that is free by now; `None` if this token has it.
 pub(crate) async fn taken(
     owner: &Owner,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Option<Answer>, Fault> {
     let lock = &**owner.lock.stored();
@@ -151,7 +151,7 @@ pub(crate) fn is_wrong_type(error: &ServerError) -> bool {
 /// Resolves an attempt whose token the engine has already sent. The fence is 0, because the line has the counter value.
 pub(crate) async fn taken_over(
     attempt: &Attempt,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;

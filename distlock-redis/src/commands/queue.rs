@@ -10,7 +10,7 @@ use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
 use crate::commands::inspect::taken_over;
 use crate::commands::run_script::{GrantScript, ScriptOutcome};
 use crate::commands::server::Server;
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 
 /// The fate of a token that cannot have the lock yet.
@@ -38,7 +38,7 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         server.is_awaited(&entry.owner.lock, entry.term.stored_for());
@@ -50,7 +50,7 @@ impl Queue {
         &self,
         server: &Server,
         attempt: &Attempt,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Answer, Fault> {
         let Attempt { owner, term, .. } = attempt;
@@ -71,7 +71,7 @@ impl Queue {
         &self,
         server: &Server,
         entry: &Entry,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<(), Fault> {
         self.run(server, entry, WhenTaken::Leave, connection, answer_by).await.map(|_| ())
@@ -82,7 +82,7 @@ impl Queue {
         server: &Server,
         entry: &Entry,
         when_taken: WhenTaken,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Entered, Fault> {
         let Entry { owner, term, ticket } = entry;

@@ -21,7 +21,7 @@ use distlock_core::store::{Fault, Freed};
 use redis::Value;
 
 use crate::commands::server::Server;
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::routing::routed;
 use crate::script::{Arg, ScriptPair, Wakes};
 
@@ -96,7 +96,7 @@ impl Releases {
         server: &Server,
         owner: &Owner,
         keep: Option<Duration>,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Freed, Fault> {
         // R9: an acquire that was sent on an older connection and has no reply may still run.

@@ -15,7 +15,7 @@ use crate::addr::Addr;
 use crate::cluster::{Cluster, LinkKind};
 use crate::commands::fence::{FENCES_PER_DRAW, Fence, Fences};
 use crate::commands::server::Server;
-use crate::connection::connection::{Connection, LiveConnection, ints};
+use crate::connection::connection::{ConnectionHandle, LiveConnection, ints};
 use crate::connection::error::{fault, is_missing_script};
 use crate::redirect::Redirect;
 use crate::routing::Routing;
@@ -62,7 +62,7 @@ impl Renewals {
         &self,
         server: &Server,
         asked: &[RenewalRequest<'_>],
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<(Result<Owned, Fault>, Option<Redirect>)>), Fault> {
         let sent = Clock::Boottime.now();
@@ -141,7 +141,7 @@ impl Renewals {
         fences: &Fences,
         attempt: &Attempt,
         counter: &Fence,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Option<u64>, Fault> {
         for _ in 0..DRAWS {

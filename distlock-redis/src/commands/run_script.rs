@@ -11,7 +11,7 @@ use redis::Value;
 use crate::commands::fence::Fence;
 use crate::commands::first_contact;
 use crate::commands::server::Server;
-use crate::connection::connection::{Connection, RedisOr, ints};
+use crate::connection::connection::{ConnectionHandle, RedisOr, ints};
 use crate::script::{Arg, Script, Wakes};
 
 /// How often the script is run if the counter or the clock of the server has changed.
@@ -55,7 +55,7 @@ impl GrantScript<'_, '_> {
     pub(crate) async fn run<T>(
         mut self,
         server: &Server,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         refusal: impl Fn([Option<i64>; 5]) -> Option<T>,
         answer_by: Moment,
     ) -> Result<ScriptOutcome<T>, Fault> {
@@ -99,7 +99,7 @@ impl GrantScript<'_, '_> {
         &mut self,
         server: &Server,
         counter: &Fence,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let owner = self.owner;
@@ -156,7 +156,7 @@ impl Exchanges {
         &self,
         server: &Server,
         exchange: &Exchange,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<Exchanged, Fault> {
         let Exchange { old, new, term } = exchange;

@@ -13,7 +13,7 @@ use distlock_core::store::record::Record;
 use crate::addr::Addr;
 use crate::commands::confirm;
 use crate::commands::fence::Fences;
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::connection::replicas::Replicas;
 use crate::node::Node;
 use crate::record::RedisRecordKeeper;
@@ -45,7 +45,7 @@ impl Server {
     /// write that has asked already. After an error the lock may be held, also on some of the replicas.
     pub(crate) async fn confirm(
         &self,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         ticket: Option<u64>,
         answer_by: Moment,
     ) -> Result<(), Fault> {
@@ -61,7 +61,7 @@ impl Server {
     }
 
     /// Connects to some node for commands that are not about a lock.
-    pub(crate) async fn any(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn any(&self, answer_by: Moment) -> Result<ConnectionHandle, Fault> {
         match &self.routing {
             Routing::One(node) => node.pool.any().connection(answer_by).await,
             Routing::Cluster(cluster) => cluster.reach_any(answer_by).await,

@@ -8,15 +8,11 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 
 use crate::connection::io::{ClientDriver, Driver, PortableSocket, Socket};
 use crate::connection::tls::TlsClient;
 
 const KEEPALIVE: Duration = Duration::from_secs(1);
-#[cfg(target_os = "linux")]
-const USER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Opens a connection. The caller drives it by polling the returned future.
 pub(crate) async fn connect(
@@ -50,7 +46,9 @@ pub(crate) async fn connect_driven(
 async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
     match info.addr() {
         #[cfg(unix)]
-        ConnectionAddr::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
+        ConnectionAddr::Unix(path) => {
+            Ok(Socket::Unix(tokio::net::UnixStream::connect(path).await?))
+        }
         ConnectionAddr::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             stream.set_nodelay(true)?;
@@ -58,7 +56,7 @@ async fn open(info: &ConnectionInfo) -> Result<Socket, RedisError> {
             let socket = SockRef::from(&stream);
             socket.set_tcp_keepalive(&keepalive)?;
             #[cfg(target_os = "linux")]
-            socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+            socket.set_tcp_user_timeout(Some(Duration::from_secs(2)))?;
             Ok(Socket::Tcp(stream))
         }
         _ => Err(RedisError::from((

@@ -1,7 +1,7 @@
 //! A connection that is up. It sends commands with a time limit, checks that replies belong to their commands, and
 //! detects that the connection must be dropped.
 //!
-//! [`LiveConnection`] is the connection. [`Connection`] is one caller's handle of it.
+//! [`LiveConnection`] is the connection. [`ConnectionHandle`] is one caller's handle of it.
 
 use std::ops::Range;
 use std::pin::{Pin, pin};
@@ -32,7 +32,7 @@ use crate::script::{Arg, Script};
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// One caller's handle of a connection that is up.
-pub(crate) struct Connection {
+pub(crate) struct ConnectionHandle {
     handle: MultiplexedConnection,
     pub(crate) live: Arc<LiveConnection>,
     /// Whether the command was sent to another node of a cluster before, which did not run it.
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     pub(crate) redirect: Option<Redirect>,
 }
 
-impl Connection {
+impl ConnectionHandle {
     pub(crate) fn to(live: &Arc<LiveConnection>) -> Self {
         let handle = live.connection.clone();
         Self { handle, live: live.clone(), resent: false, asking: false, redirect: None }

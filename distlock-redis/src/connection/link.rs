@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::connection::connect::connect_driven;
-use crate::connection::connection::{Connection, LiveConnection};
+use crate::connection::connection::{ConnectionHandle, LiveConnection};
 use crate::connection::discover::{Address, Discover};
 use crate::connection::handshake::{Greeting, greet, why_not};
 use crate::connection::io::Driver;
@@ -98,17 +98,17 @@ impl Link {
 
     /// Returns the connection, if there is one now.
     #[inline]
-    pub(crate) fn up(&self) -> Option<Connection> {
+    pub(crate) fn up(&self) -> Option<ConnectionHandle> {
         match &*self.state.borrow() {
-            LinkState::Up(live) => Some(Connection::to(live)),
+            LinkState::Up(live) => Some(ConnectionHandle::to(live)),
             LinkState::Unused | LinkState::Down(_) => None,
         }
     }
 
     /// Waits for a connection. Fails at `answer_by`, or at once if retrying cannot help.
-    pub(crate) async fn connection(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn connection(&self, answer_by: Moment) -> Result<ConnectionHandle, Fault> {
         if let LinkState::Up(live) = &*self.state.borrow() {
-            return Ok(Connection::to(live));
+            return Ok(ConnectionHandle::to(live));
         }
         let settled = |state: &LinkState| match state {
             LinkState::Unused => false,
@@ -119,7 +119,7 @@ impl Link {
     }
 
     /// Waits for the first attempt to connect, and returns its result.
-    pub(crate) async fn first(&self, answer_by: Moment) -> Result<Connection, Fault> {
+    pub(crate) async fn first(&self, answer_by: Moment) -> Result<ConnectionHandle, Fault> {
         self.outcome(answer_by, |state| !matches!(state, LinkState::Unused)).await
     }
 
@@ -211,14 +211,14 @@ impl Link {
         &self,
         answer_by: Moment,
         settled: impl Fn(&LinkState) -> bool,
-    ) -> Result<Connection, Fault> {
+    ) -> Result<ConnectionHandle, Fault> {
         self.wanted.notify_one();
         let mut states = self.state.subscribe();
         let alarm = Alarm::at(&self.alarms, Clock::Boottime, answer_by);
         let _ =
             until(async { states.wait_for(|state| settled(state)).await.map(|_| ()) }, alarm).await;
         match &*self.state.borrow() {
-            LinkState::Up(live) => Ok(Connection::to(live)),
+            LinkState::Up(live) => Ok(ConnectionHandle::to(live)),
             LinkState::Down(fault) => Err(fault.clone()),
             LinkState::Unused => Err(Fault::timed_out()),
         }

@@ -10,14 +10,14 @@ use distlock_core::token::Token;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 
-use crate::connection::connection::Connection;
+use crate::connection::connection::ConnectionHandle;
 use crate::connection::error::is_denied;
 use crate::pubsub::subscription::{MANY_CHANNELS, Subscription, stem, stem_in_slot};
 use crate::slots::Slot;
 
 /// Sends messages to other processes. Returns for each whether it had a subscriber.
 pub(crate) async fn tell(
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     letters: &[Letter],
     answer_by: Moment,
 ) -> Result<Vec<bool>, Fault> {
@@ -31,7 +31,7 @@ pub(crate) async fn tell(
 
 /// Notifies the owner of a token that the lock was taken away.
 pub(crate) async fn notify_taken(
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     lock: &LockName,
     token: &str,
     sharded: bool,

@@ -104,7 +104,7 @@ fn size(nodes: usize) -> String {
     format!("{nodes}:{}", majority(nodes))
 }
 
-/// What this process knows about the servers of its list.
+/// The servers of the list, as this process knows them.
 #[derive(Debug)]
 pub(super) struct Members {
     addrs: Box<[String]>,

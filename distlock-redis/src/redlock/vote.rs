@@ -16,7 +16,7 @@ use distlock_core::store::{Answer, Attempt, Entry, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::commands::acquire::set;
-use crate::connection::connection::{Connection, LiveConnection, RedisOr, integer};
+use crate::connection::connection::{ConnectionHandle, LiveConnection, RedisOr, integer};
 use crate::connection::error::{fault, unexpected};
 use crate::connection::link::Link;
 use crate::connection::reply_check::echo;
@@ -94,7 +94,7 @@ impl RedisStore {
         &self,
         attempt: &Attempt,
         proposal: u64,
-        connection: &mut Connection,
+        connection: &mut ConnectionHandle,
         answer_by: Moment,
     ) -> Result<(Moment, Vec<Value>), Fault> {
         let Attempt { owner, term, .. } = attempt;
@@ -206,7 +206,7 @@ fn fences_of(counter: &str) -> String {
 /// Asks for how long another token has the lock.
 async fn remaining(
     owner: &Owner,
-    connection: &mut Connection,
+    connection: &mut ConnectionHandle,
     answer_by: Moment,
 ) -> Result<Option<Duration>, Fault> {
     let mut pttl = Cmd::with_capacity(2, 64);

@@ -8,15 +8,13 @@ use std::task::{Context, Poll};
 use distlock_core::catch_panic::Unable;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 use tokio::runtime::{Handle, Id};
 
 /// A socket that a reactor watches.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
-    Unix(UnixStream),
+    Unix(tokio::net::UnixStream),
 }
 
 /// A socket that no reactor watches.
@@ -54,7 +52,7 @@ impl Deregistered {
         Ok(match self {
             Self::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
             #[cfg(unix)]
-            Self::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
+            Self::Unix(stream) => Socket::Unix(tokio::net::UnixStream::from_std(stream)?),
         })
     }
 }
