@@ -26,11 +26,11 @@ use tokio::time::timeout;
 
 use crate::addr::Addr;
 use crate::connection::connect::connect;
-use crate::connection::connection::ConnectionHandle;
 use crate::connection::discover::{Address, Discover, Discovering};
 use crate::connection::error::{KNOWS_NO_CLUSTER, NO_CLUSTER, fault, unexpected};
 use crate::connection::handshake::why_not;
 use crate::connection::link::{Link, LinkConfig};
+use crate::connection::live::ConnectionHandle;
 use crate::connection::server_info::Mode;
 use crate::connection::tls::TlsClient;
 use crate::node::Node;

@@ -16,9 +16,9 @@ use distlock_core::store::{Fault, Records};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::cluster::{Cluster, LinkKind};
-use crate::connection::connection::{ConnectionHandle, RedisOr};
 use crate::connection::error::is_denied;
 use crate::connection::link::Link;
+use crate::connection::live::{ConnectionHandle, RedisOr};
 use crate::routing::Routing;
 use crate::slots::Slot;
 

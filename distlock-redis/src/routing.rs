@@ -10,8 +10,8 @@ use distlock_core::store::{BackendKind, Fault, Listener, Outage, WakeUps};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, LinkKind};
-use crate::connection::connection::ConnectionHandle;
 use crate::connection::link::Link;
+use crate::connection::live::ConnectionHandle;
 use crate::node::Node;
 use crate::redirect::{Redirect, RedirectHistory, RedirectTarget};
 use crate::slots::Slot;

@@ -59,18 +59,25 @@ pub enum RedisServers {
 
 /// The settings of a [`RedisStore`].
 pub struct RedisConfig {
+    /// The servers that keep the locks.
     pub servers: RedisServers,
+    /// Makes connections with TLS; `None` for plain text.
     pub tls: Option<Arc<TlsClient>>,
     /// The replicas that must confirm grants and renewals.
     pub replicas: Option<Replicas>,
+    /// How long to wait for a reply.
     pub command_timeout: Duration,
+    /// How long opening a connection may take.
     pub connect_timeout: Duration,
+    /// The number of connections for commands to each server.
     pub connections: usize,
+    /// Whether tasks on callers' runtimes may drive connections.
     pub io_on_caller_runtime: bool,
     /// The key of the counter of fencing tokens.
     pub fence: String,
     /// The prefix of all names in the store, with its separator.
     pub prefix: String,
+    /// Receives reports on the servers.
     pub events: Arc<dyn StoreEvents>,
 }
 

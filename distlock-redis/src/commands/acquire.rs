@@ -14,8 +14,8 @@ use crate::commands::queue::Queue;
 use crate::commands::renew::Renewals;
 use crate::commands::server::Server;
 use crate::commands::{confirm, first_contact};
-use crate::connection::connection::{ConnectionHandle, LiveConnection, integer};
 use crate::connection::error::fault;
+use crate::connection::live::{ConnectionHandle, LiveConnection, integer};
 use crate::connection::replicas::WaitSender;
 use crate::connection::reply_check::{Marking, echo};
 

@@ -11,8 +11,8 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value};
 
 use crate::commands::inspect;
 use crate::commands::server::Server;
-use crate::connection::connection::{ConnectionHandle, integer};
 use crate::connection::error::words;
+use crate::connection::live::{ConnectionHandle, integer};
 use crate::node::Node;
 use crate::routing::{Routing, routed};
 use crate::script::Arg;

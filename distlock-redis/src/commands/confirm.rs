@@ -8,7 +8,7 @@ use distlock_core::clock::Moment;
 use distlock_core::store::Fault;
 use redis::{Pipeline, Value};
 
-use crate::connection::connection::{ConnectionHandle, RedisOr};
+use crate::connection::live::{ConnectionHandle, RedisOr};
 use crate::connection::replicas::{Replicas, TicketStatus, WaitSender};
 
 /// Waits until replicas have confirmed everything that was written on this connection before. `ticket` is the write's

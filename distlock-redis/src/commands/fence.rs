@@ -23,8 +23,8 @@ use distlock_core::store::owner::TOKENS_PER_FENCE;
 use distlock_core::store::{BackendKind, Fault};
 use redis::{Cmd, Value};
 
-use crate::connection::connection::{ConnectionHandle, LiveConnection};
 use crate::connection::error::COUNTER;
+use crate::connection::live::{ConnectionHandle, LiveConnection};
 use crate::pubsub::prefixes::kept_until;
 use crate::script::{Arg, Script};
 use crate::slots::{SLOTS, Slot};

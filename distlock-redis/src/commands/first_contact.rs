@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::cluster::Cluster;
 use crate::commands::server::Server;
-use crate::connection::connection::ConnectionHandle;
 use crate::connection::error::{fault, is_missing_script};
+use crate::connection::live::ConnectionHandle;
 use crate::routing::Routing;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 use crate::slots::Slot;

@@ -9,8 +9,8 @@ use distlock_core::store::{Answer, Attempt, Fault, Held, Holder};
 use redis::{Cmd, FromRedisValue, RedisError, ServerError, Value};
 
 use crate::commands::fence::Fences;
-use crate::connection::connection::{ConnectionHandle, RedisOr, integer};
 use crate::connection::error::fault;
+use crate::connection::live::{ConnectionHandle, RedisOr, integer};
 use crate::script::Arg;
 
 /// The code of a server's reply to a command that does not fit the type of a key.

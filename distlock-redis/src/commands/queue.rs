@@ -10,7 +10,7 @@ use distlock_core::store::{Answer, Attempt, Entered, Entry, Fault};
 use crate::commands::inspect::taken_over;
 use crate::commands::run_script::{GrantScript, ScriptOutcome};
 use crate::commands::server::Server;
-use crate::connection::connection::ConnectionHandle;
+use crate::connection::live::ConnectionHandle;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 
 /// The fate of a token that cannot have the lock yet.

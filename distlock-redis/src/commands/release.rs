@@ -21,7 +21,7 @@ use distlock_core::store::{Fault, Freed};
 use redis::Value;
 
 use crate::commands::server::Server;
-use crate::connection::connection::ConnectionHandle;
+use crate::connection::live::ConnectionHandle;
 use crate::routing::routed;
 use crate::script::{Arg, ScriptPair, Wakes};
 

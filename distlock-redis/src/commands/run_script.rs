@@ -11,7 +11,7 @@ use redis::Value;
 use crate::commands::fence::Fence;
 use crate::commands::first_contact;
 use crate::commands::server::Server;
-use crate::connection::connection::{ConnectionHandle, RedisOr, ints};
+use crate::connection::live::{ConnectionHandle, RedisOr, ints};
 use crate::script::{Arg, Script, Wakes};
 
 /// How often the script is run if the counter or the clock of the server has changed.

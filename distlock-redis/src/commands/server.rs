@@ -13,7 +13,7 @@ use distlock_core::store::record::Record;
 use crate::addr::Addr;
 use crate::commands::confirm;
 use crate::commands::fence::Fences;
-use crate::connection::connection::ConnectionHandle;
+use crate::connection::live::ConnectionHandle;
 use crate::connection::replicas::Replicas;
 use crate::node::Node;
 use crate::record::RedisRecordKeeper;

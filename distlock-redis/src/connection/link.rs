@@ -24,10 +24,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::connection::connect::connect_driven;
-use crate::connection::connection::{ConnectionHandle, LiveConnection};
 use crate::connection::discover::{Address, Discover};
 use crate::connection::handshake::{Greeting, greet, why_not};
 use crate::connection::io::Driver;
+use crate::connection::live::{ConnectionHandle, LiveConnection};
 use crate::connection::previous::PreviousConnections;
 use crate::connection::server_info::{ExpectedServer, ServerInfo};
 use crate::connection::tls::TlsClient;

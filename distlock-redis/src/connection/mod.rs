@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `link` | a connection that reconnects, and the pool of links to one server |
-//! | `connection` | a connection that is up: sends commands, and checks their replies |
+//! | `live` | a connection that is up: sends commands, and checks their replies |
 //! | `reply_check` | how to recognize the replies to an attempt |
 //! | `replicas` | the `WAIT` commands of a connection |
 //! | `connect` | opening a connection |
@@ -16,12 +16,12 @@
 //! | `io` | who moves the bytes of a connection |
 
 pub(crate) mod connect;
-pub(crate) mod connection;
 pub(crate) mod discover;
 pub(crate) mod error;
 pub(crate) mod handshake;
 pub(crate) mod io;
 pub(crate) mod link;
+pub(crate) mod live;
 pub(crate) mod previous;
 pub(crate) mod replicas;
 pub(crate) mod reply_check;

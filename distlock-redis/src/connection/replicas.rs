@@ -18,6 +18,7 @@ use crate::connection::error::fault;
 /// The number of replicas that confirm grants and renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replicas {
+    /// How many replicas must confirm.
     pub count: u32,
     /// How long the confirmation may take. The server blocks the connection meanwhile.
     pub timeout: Duration,

@@ -1,5 +1,5 @@
 //! Decides how to recognize the replies to an attempt of the fast path (R3).
-//! [`LiveConnection`](super::connection::LiveConnection) checks the replies accordingly.
+//! [`LiveConnection`](super::live::LiveConnection) checks the replies accordingly.
 //!
 //! The replies to an attempt contain nothing that identifies it. If a proxy loses one reply, every later caller gets
 //! the reply to another command, until something reveals it: an `ECHO` of the end of the token, sent after the attempt.

@@ -10,8 +10,8 @@ use distlock_core::token::Token;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
 
-use crate::connection::connection::ConnectionHandle;
 use crate::connection::error::is_denied;
+use crate::connection::live::ConnectionHandle;
 use crate::pubsub::subscription::{MANY_CHANNELS, Subscription, stem, stem_in_slot};
 use crate::slots::Slot;
 

@@ -9,7 +9,7 @@ use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::{RestartGuard, relies_for};
 use distlock_core::select::until;
-use distlock_core::store::{BackendKind, Fault, Op, Store};
+use distlock_core::store::{BackendKind, Fault, Op};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 

@@ -16,9 +16,9 @@ use distlock_core::store::{Answer, Attempt, Entry, Fault};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use crate::commands::acquire::set;
-use crate::connection::connection::{ConnectionHandle, LiveConnection, RedisOr, integer};
 use crate::connection::error::{fault, unexpected};
 use crate::connection::link::Link;
+use crate::connection::live::{ConnectionHandle, LiveConnection, RedisOr, integer};
 use crate::connection::reply_check::echo;
 use crate::script::Arg;
 use crate::store::RedisStore;

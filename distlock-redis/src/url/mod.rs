@@ -42,17 +42,17 @@ const SENTINEL: [&str; 3] = ["sentinel_user", "sentinel_pass", "sentinel_tls"];
 
 /// The contents of a URL of Redis.
 pub struct RedisUrl {
+    /// The servers.
     pub deployment: Deployment,
     /// The TLS options for servers that keep locks; `None` for plain text.
     pub tls: Option<TlsOptions>,
     /// The number of replicas that confirm grants and renewals.
     pub replicas: Option<u32>,
+    /// How long replicas may take to confirm.
     pub replica_timeout: Option<Duration>,
 }
 
 /// The servers of a URL.
-// Some fields belong to deployments for which there is no store.
-#[allow(dead_code)]
 pub enum Deployment {
     /// One server, by TCP or over a Unix socket.
     Server(ConnectionInfo),
@@ -61,13 +61,19 @@ pub enum Deployment {
     /// Some nodes of a cluster, which know the others.
     Cluster(Vec<ConnectionInfo>),
     /// Independent servers, of which a majority decides.
-    Redlock { nodes: Vec<RedisUrl>, guard: Option<Duration> },
+    Redlock {
+        /// The servers, each with its own options.
+        nodes: Vec<RedisUrl>,
+        /// How long a server that has restarted does not count.
+        guard: Option<Duration>,
+    },
 }
 
 /// The sentinels to ask for a primary, and how to sign in.
-#[allow(dead_code)]
 pub struct SentinelUrl {
+    /// How to connect to the sentinels.
     pub sentinels: Vec<ConnectionInfo>,
+    /// The TLS options for the sentinels; `None` for plain text.
     pub sentinel_tls: Option<TlsOptions>,
     /// The name of the primary at the sentinels.
     pub primary: String,
@@ -94,6 +100,7 @@ impl SentinelUrl {
 }
 
 impl RedisUrl {
+    /// Parses a URL without its `scheme://`, which is given in lower case.
     pub fn parse(scheme: &str, rest: &str) -> Result<Self, UrlError> {
         let encrypted = matches!(scheme, "rediss" | "valkeys") || scheme.starts_with("rediss-");
         match scheme {
