@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     /// Requests the map, because it may be outdated.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn request_refresh(&self) {
         self.wanted.notify_one();
     }
 
@@ -214,7 +214,7 @@ impl Cluster {
         if self.topology.borrow().slots.owner(slot) != Some(to) {
             self.change(|slots| slots.moved(slot, to.clone()));
         }
-        self.doubt();
+        self.request_refresh();
     }
 
     /// Returns the node at an address, and adds it if it is new.
@@ -223,7 +223,7 @@ impl Cluster {
             if let Some(node) = self.topology.borrow().node(addr) {
                 return node.clone();
             }
-            self.change(|slots| slots.knows(addr.clone()));
+            self.change(|slots| slots.add_node(addr.clone()));
         }
     }
 
@@ -231,12 +231,12 @@ impl Cluster {
         self.topology.send_modify(|known| {
             let mut slots = known.slots.clone();
             change(&mut slots);
-            *known = Arc::new(self.with(slots, known, known.outage.clone()));
+            *known = Arc::new(self.topology_of(slots, known, known.outage.clone()));
         });
     }
 
     /// Builds the topology for a map. Nodes that exist already are kept.
-    pub(crate) fn with(
+    pub(crate) fn topology_of(
         &self,
         slots: SlotMap,
         before: &Topology,
@@ -309,7 +309,7 @@ impl Cluster {
         let mut changes = self.topology.subscribe();
         loop {
             let known = changes.borrow_and_update().clone();
-            self.doubt();
+            self.request_refresh();
             let now = Clock::Boottime.now();
             let alarm = Alarm::at(
                 &self.config.alarms,
@@ -357,7 +357,7 @@ impl Cluster {
 
     /// Waits until the map is known. Fails with the first error if it cannot be read.
     pub(crate) async fn first(&self, answer_by: Moment) -> Result<(), Fault> {
-        self.doubt();
+        self.request_refresh();
         let mut changes = self.topology.subscribe();
         let alarm = Alarm::at(&self.config.alarms, Clock::Boottime, answer_by);
         let is_asked = changes.wait_for(|known| known.asked > 0 || !known.nodes.is_empty());
@@ -392,16 +392,16 @@ impl Cluster {
     }
 
     async fn refresh(&self) {
-        let told = self.ask_around().await;
+        let read = self.ask_around().await;
         self.topology.send_modify(|known| {
             let asked = known.asked + 1;
-            let (mut known_now, outage) = match told {
-                Ok(slots) => (self.with(slots, known, None), None),
+            let (mut known_now, outage) = match read {
+                Ok(slots) => (self.topology_of(slots, known, None), None),
                 Err(fault) => {
                     let since = known.outage.as_ref().map(|(since, _)| *since);
                     let since = since.unwrap_or_else(|| Clock::Boottime.now());
                     let slots = known.slots.clone();
-                    (self.with(slots, known, None), Some((since, fault)))
+                    (self.topology_of(slots, known, None), Some((since, fault)))
                 }
             };
             known_now.outage = outage;
@@ -427,11 +427,11 @@ impl Cluster {
         }
         let mut failed = Fault::timed_out();
         for pair in nodes.chunks(2) {
-            let told = match pair {
+            let read = match pair {
                 [one, other] => first_of(self.ask(one), self.ask(other)).await,
                 _ => self.ask(&pair[0]).await,
             };
-            match told {
+            match read {
                 Ok(slots) => return Ok(slots),
                 Err(fault) => failed = fault,
             }

@@ -55,8 +55,8 @@ impl Redirect {
     /// Reads a refusal from the replies to several commands. If keys of one command were migrated, keys of others may
     /// not have been.
     pub(crate) fn of_answers(answers: &[Value], by: &Addr) -> Option<Self> {
-        let said = answers.iter().find_map(|answer| Self::of_answer(answer, by))?;
-        Some(if let Self::Ask { .. } = said { Self::TryAgain } else { said })
+        let redirect = answers.iter().find_map(|answer| Self::of_answer(answer, by))?;
+        Some(if let Self::Ask { .. } = redirect { Self::TryAgain } else { redirect })
     }
 
     /// Reads a refusal from one reply of several.
@@ -88,10 +88,10 @@ pub(crate) struct RedirectHistory {
 
 impl RedirectHistory {
     /// Returns where to send the command after this refusal.
-    pub(crate) fn next(&mut self, said: Redirect) -> RedirectTarget {
-        let again = self.last.as_ref() == Some(&said);
-        self.last = Some(said.clone());
-        match said {
+    pub(crate) fn next(&mut self, redirect: Redirect) -> RedirectTarget {
+        let again = self.last.as_ref() == Some(&redirect);
+        self.last = Some(redirect.clone());
+        match redirect {
             Redirect::TryAgain => self.rest(APART),
             Redirect::Unavailable => self.rest(DOWN),
             Redirect::Moved { .. } | Redirect::Ask { .. } if self.hops == HOPS => {
@@ -134,7 +134,7 @@ mod tests {
         answer.extract_error().expect_err("an error")
     }
 
-    fn said(line: &str) -> Option<Redirect> {
+    fn redirect(line: &str) -> Option<Redirect> {
         Redirect::of(&error(&format!("-{line}\r\n")), &seed())
     }
 
@@ -177,7 +177,7 @@ mod tests {
             ("NOPERM this user has no permissions", None),
             ("OOM command not allowed when used memory > 'maxmemory'.", None),
         ] {
-            assert_eq!(said(line), says, "{line}");
+            assert_eq!(redirect(line), says, "{line}");
         }
     }
 

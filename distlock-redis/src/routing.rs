@@ -127,6 +127,7 @@ pub(crate) struct Route<'a> {
     detour: Option<Box<Detour>>,
 }
 
+/// The redirections of a command.
 struct Detour {
     way: RedirectHistory,
     next: RedirectTarget,
@@ -202,25 +203,25 @@ impl<'a> Route<'a> {
         answer: &mut Result<T, Fault>,
     ) -> bool {
         let (Routing::Cluster(cluster), Err(fault)) = (self.routing, answer) else { return false };
-        let Some(said) = connection.redirect.take() else {
+        let Some(redirect) = connection.redirect.take() else {
             if matches!(fault.kind, BackendKind::Unreachable | BackendKind::TimedOut) {
-                cluster.doubt();
+                cluster.request_refresh();
             }
             return false;
         };
-        match &said {
+        match &redirect {
             Redirect::Moved { slot, to } => cluster.moved(*slot, to),
-            Redirect::Unavailable => cluster.doubt(),
+            Redirect::Unavailable => cluster.request_refresh(),
             Redirect::Ask { .. } | Redirect::TryAgain => {}
         }
-        let passing = match &said {
+        let passing = match &redirect {
             Redirect::Moved { .. } | Redirect::Ask { .. } => SENT_ABOUT,
             Redirect::TryAgain => APART,
             Redirect::Unavailable => DOWN,
         };
         *fault = Fault::passing(BackendKind::Other, passing);
         let mut way = self.detour.take().map_or_else(RedirectHistory::default, |detour| detour.way);
-        let next = way.next(said);
+        let next = way.next(redirect);
         let should_retry = next != RedirectTarget::GiveUp && Clock::Boottime.now() < self.answer_by;
         self.detour = Some(Box::new(Detour { way, next }));
         should_retry

@@ -145,7 +145,7 @@ impl SlotMap {
     }
 
     /// Notes that there is a node at an address.
-    pub(crate) fn knows(&mut self, node: Addr) {
+    pub(crate) fn add_node(&mut self, node: Addr) {
         self.index(node);
     }
 

@@ -429,7 +429,7 @@ where
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let links = self.server.routing.all_commands();
-        let server = links.iter().find_map(|link| link.able());
+        let server = links.iter().find_map(|link| link.server_info());
         f.debug_struct("RedisStore")
             .field("server", &server)
             .field("status", &self.status())

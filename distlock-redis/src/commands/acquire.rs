@@ -19,6 +19,20 @@ use crate::connection::live::{ConnectionHandle, LiveConnection, integer};
 use crate::connection::replicas::WaitSender;
 use crate::connection::reply_check::{Marking, echo};
 
+/// The replies to the fast path.
+struct FastReply {
+    granted: bool,
+    /// The value of the fence counter that was drawn for this attempt.
+    fence: u64,
+    sent: Moment,
+    /// The highest counter value that was known when the attempt was sent.
+    seen: u64,
+    /// Whether the counter was raised with this attempt, or a moment before.
+    raised: bool,
+    /// The ticket under which replicas were asked in the same write.
+    ticket: Option<u64>,
+}
+
 /// Acquires the lock if it is free.
 ///
 /// Rare cases are on the heap: they would make the future of every acquire larger, which is moved to the heap each
@@ -75,20 +89,6 @@ pub(crate) async fn try_acquire(
         }
         None => Ok(Answer::Taken { remaining: None }),
     }
-}
-
-/// The replies to the fast path.
-struct FastReply {
-    granted: bool,
-    /// The value of the fence counter that was drawn for this attempt.
-    fence: u64,
-    sent: Moment,
-    /// The highest counter value that was known when the attempt was sent.
-    seen: u64,
-    /// Whether the counter was raised with this attempt, or a moment before.
-    raised: bool,
-    /// The ticket under which replicas were asked in the same write.
-    ticket: Option<u64>,
 }
 
 /// Sends `SET NX` and `INCR` in one write, whose replies arrive together.

@@ -113,7 +113,7 @@ impl Server {
         for part in by_part.values() {
             for part in part.chunks(TOGETHER) {
                 let of_part: Vec<_> = part.iter().map(|at| &locks[*at]).collect();
-                match self.part(&of_part, answer_by).await {
+                match self.glances_of_node(&of_part, answer_by).await {
                     Ok(found) => {
                         seen = true;
                         part.iter().zip(found).for_each(|(at, glance)| glances[*at] = glance);
@@ -129,7 +129,7 @@ impl Server {
     }
 
     /// Looks at locks that are on one node. There must be at least one.
-    async fn part(
+    async fn glances_of_node(
         &self,
         locks: &[&Arc<LockName>],
         answer_by: Moment,
@@ -155,13 +155,13 @@ impl Server {
                     Some(Glance { holders, waiting, amiss: None })
                 }
                 // A shared lock, a lock that has moved to another node, or other data. These are rare.
-                _ => self.closely(lock, answer_by).await?,
+                _ => self.inspect_closely(lock, answer_by).await?,
             });
         }
         Ok(glances)
     }
 
-    async fn closely(
+    async fn inspect_closely(
         &self,
         lock: &Arc<LockName>,
         answer_by: Moment,

@@ -17,6 +17,34 @@ use crate::routing::Routing;
 use crate::script::{Arg, Script, ScriptPair, Wakes};
 use crate::slots::Slot;
 
+/// How long the keys of a trial last, in ms, if its last scripts never run.
+const LASTS: u64 = 1000;
+/// Part of the error of a server that checks that each command's keys are in `KEYS`.
+const CHECKS_KEYS: &str = "KEYS array";
+const SWITCH_OFF: &str = "switch the check of scripts off (`script_check_enable` = 0 where the server has that \
+    setting), or connect to the server or the cluster itself and not to its proxy";
+const ALLOW: &str = "allow it in the server's or the proxy's settings, or connect to the server itself and not to its \
+    proxy";
+/// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
+struct TrialNames {
+    lock: LockName,
+    fence: String,
+    alone: String,
+    reader: String,
+    /// The token that the lock is downgraded to.
+    next: String,
+    /// The last argument of scripts that send messages in a cluster.
+    tag: Option<String>,
+}
+
+/// One call of one script.
+struct TrialCall<'a> {
+    name: &'static str,
+    script: Script,
+    keys: Vec<Arg<'a>>,
+    args: Vec<Arg<'a>>,
+}
+
 /// Raises a counter on every connection for commands, and tries every script once. In a cluster it uses one connection,
 /// to the node that has the slot of an unused lock.
 pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<(), Fault> {
@@ -35,7 +63,7 @@ pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
             if let Some(node) = cluster.owner(slot) {
                 let first = node.pool.commands(unused.stored()).first(answer_by).await;
                 if let Err(fault) = first.map(drop) {
-                    return without(cluster, fault, answer_by).await;
+                    return accept_missing_shard(cluster, fault, answer_by).await;
                 }
             }
             let mut route = server.routing.route(&server.alarms, unused.stored(), answer_by);
@@ -51,8 +79,12 @@ pub(crate) async fn first_contact(server: &Server, answer_by: Moment) -> Result<
     Ok(())
 }
 
-/// One shard that is down is not the whole cluster: another node is enough.
-async fn without(cluster: &Cluster, fault: Fault, answer_by: Moment) -> Result<(), Fault> {
+/// Accepts a shard that is down if another node of the cluster can be reached.
+async fn accept_missing_shard(
+    cluster: &Cluster,
+    fault: Fault,
+    answer_by: Moment,
+) -> Result<(), Fault> {
     match fault.kind {
         BackendKind::Unreachable | BackendKind::TimedOut if fault.passing => {
             cluster.reach_any(answer_by).await.map(drop).map_err(|_| fault)
@@ -84,27 +116,6 @@ async fn raise(
         Err(fault) if fault.kind != BackendKind::OutOfMemory => Err(fault),
         _ => run(server, lock, connection, answer_by).await,
     }
-}
-
-/// How long the keys of a trial last, in ms, if its last scripts never run.
-const LASTS: u64 = 1000;
-/// Part of the error of a server that checks that each command's keys are in `KEYS`.
-const CHECKS_KEYS: &str = "KEYS array";
-const SWITCH_OFF: &str = "switch the check of scripts off (`script_check_enable` = 0 where the server has that \
-    setting), or connect to the server or the cluster itself and not to its proxy";
-const ALLOW: &str = "allow it in the server's or the proxy's settings, or connect to the server itself and not to its \
-    proxy";
-
-/// The keys and tokens of one trial. They are unique, so that no other trial and no lock meets them.
-struct TrialNames {
-    lock: LockName,
-    fence: String,
-    alone: String,
-    reader: String,
-    /// The token that the lock is downgraded to.
-    next: String,
-    /// The last argument of scripts that send messages in a cluster.
-    tag: Option<String>,
 }
 
 impl TrialNames {
@@ -168,14 +179,6 @@ impl TrialNames {
         );
         calls
     }
-}
-
-/// One call of one script.
-struct TrialCall<'a> {
-    name: &'static str,
-    script: Script,
-    keys: Vec<Arg<'a>>,
-    args: Vec<Arg<'a>>,
 }
 
 impl<'a> TrialCall<'a> {

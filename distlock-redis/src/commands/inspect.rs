@@ -16,6 +16,10 @@ use crate::script::Arg;
 /// The code of a server's reply to a command that does not fit the type of a key.
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
 
+/// How often to ask about a key that seems to be neither a string nor a sorted set. The commands of a pipeline may see
+/// the key before and after it changes from one to the other.
+pub(crate) const LOOKS: usize = 3;
+
 /// Returns the holders of a lock, and the tokens that wait for it.
 pub(crate) async fn inspect(
     lock: &LockName,
@@ -103,10 +107,6 @@ pub(crate) async fn ping(
         _ => Err(connection.live.unexpected_answer()),
     }
 }
-
-/// How often to ask about a key that seems to be neither a string nor a sorted set. The commands of a pipeline may see
-/// the key before and after it changes from one to the other.
-pub(crate) const LOOKS: usize = 3;
 
 /// Returns the present state of a lock that another token has, or that is free by now; `None` if this token has it.
 pub(crate) async fn taken(

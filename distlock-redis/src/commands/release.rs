@@ -69,7 +69,7 @@ impl Releases {
             if owner.was_freed() {
                 return answer;
             }
-            if Box::pin(self.free(server, owner, answer_by)).await? {
+            if Box::pin(self.free_alone(server, owner, answer_by)).await? {
                 return Ok(Freed { was_ours: true, settled: false, ..Freed::nothing() });
             }
             patient_until = Some(Moment::NEVER);
@@ -77,7 +77,12 @@ impl Releases {
     }
 
     /// Frees the lock if this token owns it, and lets no waiter in. Returns whether it did.
-    async fn free(&self, server: &Server, owner: &Owner, answer_by: Moment) -> Result<bool, Fault> {
+    async fn free_alone(
+        &self,
+        server: &Server,
+        owner: &Owner,
+        answer_by: Moment,
+    ) -> Result<bool, Fault> {
         let script = self.of_lock.of(owner.limit);
         let (keys, args) = ([Arg::Text(owner.lock.stored())], [Arg::Text(&owner.token)]);
         let freed = routed!(server, owner.lock, answer_by, |connection| {

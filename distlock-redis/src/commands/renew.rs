@@ -26,11 +26,38 @@ use crate::slots::Slot;
 const DRAWS: usize = 3;
 const BACKWARDS: &str = "the counter of fencing tokens goes backwards";
 
+/// The most times that one renewal is sent on.
+const HOPS: usize = 5;
+const MOVES: &str = "the slot of this lock is on its way to another node of the cluster";
+
 /// The renewals of one manager.
 pub(crate) struct Renewals {
     scripts: ScriptPair,
     /// The number of renewals that were sent. Each has a number, which its reply repeats.
     sent: AtomicU64,
+}
+
+/// A renewal, and the keys it is sent with.
+pub(crate) struct RenewalRequest<'a> {
+    pub(crate) renewal: &'a Renewal,
+    pub(crate) keys: RenewalKeys,
+}
+
+/// The keys that a renewal reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewalKeys {
+    All,
+    /// Only the lock. Then it is unknown whether others wait.
+    Lock,
+}
+
+/// A renewal without a result so far.
+struct OpenRenewal {
+    at: usize,
+    slot: Slot,
+    keys: RenewalKeys,
+    /// The node that the lock was migrated to before its slot.
+    ahead: Option<Addr>,
 }
 
 impl Renewals {
@@ -102,7 +129,7 @@ impl Renewals {
         }
         answers.iter().for_each(|answer| connection.live.check_answer(answer));
         let answers = (first..).zip(asked).zip(&answers).map(|((number, one), answer)| {
-            let said =
+            let redirect =
                 connection.live.node.as_ref().and_then(|node| Redirect::of_answer(answer, node));
             let owned = match (
                 checked(&server.fences, one.renewal, number, answer, &connection.live),
@@ -112,7 +139,7 @@ impl Renewals {
                 (Ok(Owned::Yes { .. }), Err(fault)) => Err(fault.clone()),
                 (owned, _) => owned,
             };
-            (owned, said)
+            (owned, redirect)
         });
         Ok((sent, answers.collect()))
     }
@@ -131,7 +158,7 @@ impl Renewals {
         call(self.scripts.of(renewal.owner.limit), which.of(renewal, &keys), &args)
     }
 
-    /// R2: draws another counter value for a lock that was granted with one that is not new. Returns `None` if the
+    /// Draws another counter value for a lock that was granted with one that is not new (R2). Returns `None` if the
     /// token no longer has the lock.
     ///
     /// The value is drawn by a renewal, which neither frees nor creates the lock: other callers may depend on its token
@@ -169,28 +196,14 @@ impl Renewals {
     }
 }
 
-/// A renewal, and the keys it is sent with.
-pub(crate) struct RenewalRequest<'a> {
-    pub(crate) renewal: &'a Renewal,
-    pub(crate) keys: RenewalKeys,
-}
-
 impl<'a> RenewalRequest<'a> {
     fn of_all(renewal: &'a Renewal) -> Self {
         Self { renewal, keys: RenewalKeys::All }
     }
 }
 
-/// The keys that a renewal reads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RenewalKeys {
-    All,
-    /// Only the lock. Then it is unknown whether others wait.
-    Lock,
-}
-
 impl RenewalKeys {
-    /// The counter is the last key. It is named only if a value is drawn from it.
+    /// Returns the keys to send. The counter is the last one. It is named only if a value is drawn from it.
     fn of<'a, 'b>(self, renewal: &Renewal, keys: &'b [Arg<'a>; 3]) -> &'b [Arg<'a>] {
         match self {
             Self::All => &keys[..2 + usize::from(renewal.draw)],
@@ -255,19 +268,6 @@ fn is_unknown(answer: &Value) -> bool {
     }
 }
 
-/// The most times that one renewal is sent on.
-const HOPS: usize = 5;
-const MOVES: &str = "the slot of this lock is on its way to another node of the cluster";
-
-/// A renewal without a result so far.
-struct OpenRenewal {
-    at: usize,
-    slot: Slot,
-    keys: RenewalKeys,
-    /// The node that the lock was migrated to before its slot.
-    ahead: Option<Addr>,
-}
-
 pub(crate) async fn renew(
     renewals: &Renewals,
     server: &Server,
@@ -288,15 +288,15 @@ pub(crate) async fn renew(
         for together in by_node(std::mem::take(&mut open), cluster) {
             match ask(renewals, server, leases, &together, cluster, answer_by).await {
                 Err(fault) => {
-                    cluster.doubt();
+                    cluster.request_refresh();
                     together.iter().for_each(|one| answers[one.at] = Err(fault.clone()));
                 }
-                Ok(told) => {
-                    for (one, (answer, said)) in together.into_iter().zip(told) {
-                        match said {
+                Ok(results) => {
+                    for (one, (answer, redirect)) in together.into_iter().zip(results) {
+                        match redirect {
                             None => answers[one.at] = answer,
-                            Some(said) => {
-                                open.extend(one.sent_on(&said, leases, cluster));
+                            Some(redirect) => {
+                                open.extend(one.sent_on(&redirect, leases, cluster));
                             }
                         }
                     }
@@ -312,10 +312,15 @@ pub(crate) async fn renew(
 
 impl OpenRenewal {
     /// Returns the next request after this refusal; `None` if the lease is left to a later renewal.
-    fn sent_on(mut self, said: &Redirect, leases: &[Renewal], cluster: &Cluster) -> Option<Self> {
+    fn sent_on(
+        mut self,
+        redirect: &Redirect,
+        leases: &[Renewal],
+        cluster: &Cluster,
+    ) -> Option<Self> {
         // A value cannot be drawn from a counter that may be elsewhere. The next renewal does not draw.
         let draws = leases[self.at].draw;
-        match said {
+        match redirect {
             Redirect::Moved { slot, to } => {
                 cluster.moved(*slot, to);
                 self.ahead = None;
@@ -329,7 +334,7 @@ impl OpenRenewal {
             Redirect::Ask { to } if !draws => self.ahead = Some(to.clone()),
             Redirect::Ask { .. } | Redirect::TryAgain => return None,
             Redirect::Unavailable => {
-                cluster.doubt();
+                cluster.request_refresh();
                 return None;
             }
         }
@@ -370,6 +375,6 @@ async fn ask(
     };
     let asked = |one: &OpenRenewal| RenewalRequest { renewal: &leases[one.at], keys: one.keys };
     let asked: Vec<_> = together.iter().map(asked).collect();
-    let (_, told) = renewals.extend(server, &asked, &mut connection, answer_by).await?;
-    Ok(told)
+    let (_, results) = renewals.extend(server, &asked, &mut connection, answer_by).await?;
+    Ok(results)
 }

@@ -20,9 +20,13 @@ use crate::connection::tls::TlsClient;
 const NO_WAIT: &str = "`replicas` needs the command WAIT, which the server refuses: allow it (`+wait`), or leave \
     `replicas` out where writes are durable without it";
 
+const LOOK: Duration = Duration::from_millis(300);
+const NO_PASSWORD: &str = "the server knows no such user, and lets clients in without a password: leave \
+    user and password out of the URL, if it is the server that is meant";
+
 /// The server's answers in a handshake.
 pub(crate) struct Greeting {
-    pub(crate) able: ServerInfo,
+    pub(crate) server_info: ServerInfo,
     /// The connection as the server sees it, if the server says so.
     pub(crate) peer: Option<Peer>,
 }
@@ -40,8 +44,8 @@ pub(crate) async fn greet(
     }
     let answers = connection.clone().send_packed_commands(&ask, 0, ask.len()).await;
     let answers = answers.map_err(|error| fault(&error))?;
-    let able = answers.first().map(ServerInfo::of).unwrap_or_default();
-    able.check(expects.mode)?;
+    let server_info = answers.first().map(ServerInfo::of).unwrap_or_default();
+    server_info.check(expects.mode)?;
     // Fails here, and not at the first lock.
     if let Some(Value::ServerError(error)) = answers.get(2) {
         let error = RedisError::from(error.clone());
@@ -56,12 +60,8 @@ pub(crate) async fn greet(
         Some(Value::VerbatimString { text, .. }) => Peer::of(text),
         _ => None,
     };
-    Ok(Greeting { able, peer })
+    Ok(Greeting { server_info, peer })
 }
-
-const LOOK: Duration = Duration::from_millis(300);
-const NO_PASSWORD: &str = "the server knows no such user, and lets clients in without a password: leave \
-    user and password out of the URL, if it is the server that is meant";
 
 /// Finds out why a connection to a server of the expected mode could not be opened.
 pub(crate) async fn why_not(
@@ -76,7 +76,7 @@ pub(crate) async fn why_not(
     }
     let look = timeout(LOOK, without_password(info, tls)).await;
     match look {
-        Ok(Ok(able)) => match able.check(expects) {
+        Ok(Ok(server_info)) => match server_info.check(expects) {
             Err(other) => other,
             Ok(()) => Fault::lasting(BackendKind::Refused, NO_PASSWORD),
         },

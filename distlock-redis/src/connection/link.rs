@@ -70,9 +70,12 @@ pub(crate) struct Link {
     first_number: u64,
 }
 
+/// The state of a link.
 enum LinkState {
+    /// No caller has used the link yet.
     Unused,
     Up(Arc<LiveConnection>),
+    /// There is no connection, for this reason.
     Down(Fault),
 }
 
@@ -147,9 +150,9 @@ impl Link {
     }
 
     /// Returns the description of the server that it is connected to.
-    pub(crate) fn able(&self) -> Option<ServerInfo> {
+    pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         match &*self.state.borrow() {
-            LinkState::Up(live) => Some(live.able.clone()),
+            LinkState::Up(live) => Some(live.server_info.clone()),
             LinkState::Unused | LinkState::Down(_) => None,
         }
     }
@@ -356,18 +359,25 @@ async fn establish(
         Err(error) => return Err(why_not(&error, info, tls.as_deref(), expects.mode).await),
     };
     let greeted = async {
-        let Greeting { able, peer } = greet(&connection, expects).await?;
-        Ok((able, previous.close(&connection, peer, number, *server).await))
+        let Greeting { server_info, peer } = greet(&connection, expects).await?;
+        Ok((server_info, previous.close(&connection, peer, number, *server).await))
     };
     let greeted = until(timeout(*connect_timeout, greeted), driver.run());
-    let (able, closed) = greeted
+    let (server_info, closed) = greeted
         .await
         .ok_or_else(|| lost("it was closed while it was made"))?
         .map_err(|_| Fault::timed_out())??;
     let (alarms, own) = (link.alarms.clone(), driver.clone());
     let at = (target.node(), address.node().into());
-    let live =
-        LiveConnection::new(connection, own, number, closed, (able, at), alarms, *command_timeout);
+    let live = LiveConnection::new(
+        connection,
+        own,
+        number,
+        closed,
+        (server_info, at),
+        alarms,
+        *command_timeout,
+    );
     Ok((Arc::new(live), driver))
 }
 

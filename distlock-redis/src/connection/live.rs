@@ -43,6 +43,51 @@ pub(crate) struct ConnectionHandle {
     pub(crate) redirect: Option<Redirect>,
 }
 
+/// A connection that is up.
+pub(crate) struct LiveConnection {
+    connection: MultiplexedConnection,
+    driver: Arc<Driver>,
+    /// The number of the connection, which is never 0.
+    pub(crate) number: u64,
+    /// The numbers of earlier connections of this link that are closed at the server: commands that were sent on them
+    /// will not run any more.
+    pub(crate) closed: Range<u64>,
+    /// The server's description of itself.
+    pub(crate) server_info: ServerInfo,
+    /// The address of the node; `None` without a cluster.
+    pub(crate) node: Option<Addr>,
+    /// The server's address, for errors.
+    address: Arc<str>,
+    /// The clock of the server.
+    pub(crate) server_clock: ServerClock,
+    /// Whether the fence counter was raised to the server's time on this connection.
+    pub(crate) fence_raised: AtomicBool,
+    /// Decides which attempts are marked.
+    pub(crate) marks: Marks,
+    /// The `WAIT` commands of this connection.
+    pub(crate) waits: Arc<ReplicaWaits>,
+    /// The scripts whose texts were sent on this connection, as bits.
+    texts: AtomicU8,
+    alarms: Arc<Alarms>,
+    command_timeout: Duration,
+    /// When a command first had no reply, with none replied to since; 0 if all is well.
+    unanswered_since: AtomicU64,
+    suspect: Notify,
+    leave: Notify,
+}
+
+/// An error of the client library, kept for callers that need its code, or a fault.
+pub(crate) enum RedisOr {
+    Redis(RedisError),
+    Fault(Fault),
+}
+
+/// The difference between the server's clock and this process's clock.
+pub(crate) struct ServerClock {
+    /// The server's clock minus our clock, in µs; `i64::MIN` while it is unknown.
+    ahead: AtomicI64,
+}
+
 impl ConnectionHandle {
     pub(crate) fn to(live: &Arc<LiveConnection>) -> Self {
         let handle = live.connection.clone();
@@ -198,46 +243,13 @@ impl ConnectionHandle {
     }
 }
 
-/// A connection that is up.
-pub(crate) struct LiveConnection {
-    connection: MultiplexedConnection,
-    driver: Arc<Driver>,
-    /// The number of the connection, which is never 0.
-    pub(crate) number: u64,
-    /// The numbers of earlier connections of this link that are closed at the server: commands that were sent on them
-    /// will not run any more.
-    pub(crate) closed: Range<u64>,
-    /// The server's description of itself.
-    pub(crate) able: ServerInfo,
-    /// The address of the node; `None` without a cluster.
-    pub(crate) node: Option<Addr>,
-    /// The server's address, for errors.
-    address: Arc<str>,
-    /// The clock of the server.
-    pub(crate) server_clock: ServerClock,
-    /// Whether the fence counter was raised to the server's time on this connection.
-    pub(crate) fence_raised: AtomicBool,
-    /// Decides which attempts are marked.
-    pub(crate) marks: Marks,
-    /// The `WAIT` commands of this connection.
-    pub(crate) waits: Arc<ReplicaWaits>,
-    /// The scripts whose texts were sent on this connection, as bits.
-    texts: AtomicU8,
-    alarms: Arc<Alarms>,
-    command_timeout: Duration,
-    /// When a command first had no reply, with none replied to since; 0 if all is well.
-    unanswered_since: AtomicU64,
-    suspect: Notify,
-    leave: Notify,
-}
-
 impl LiveConnection {
     pub(crate) fn new(
         connection: MultiplexedConnection,
         driver: Arc<Driver>,
         number: u64,
         closed: Range<u64>,
-        (able, (node, address)): (ServerInfo, (Option<Addr>, Arc<str>)),
+        (server_info, (node, address)): (ServerInfo, (Option<Addr>, Arc<str>)),
         alarms: Arc<Alarms>,
         command_timeout: Duration,
     ) -> Self {
@@ -246,7 +258,7 @@ impl LiveConnection {
             driver,
             number,
             closed,
-            able,
+            server_info,
             node,
             address,
             server_clock: ServerClock::unknown(),
@@ -421,12 +433,6 @@ impl LiveConnection {
     }
 }
 
-/// An error of the client library, kept for callers that need its code, or a fault.
-pub(crate) enum RedisOr {
-    Redis(RedisError),
-    Fault(Fault),
-}
-
 impl RedisOr {
     pub(crate) fn into_fault(self) -> Fault {
         match self {
@@ -451,12 +457,6 @@ pub(crate) fn ints(answer: &[Value]) -> [Option<i64>; 7] {
         Some(Value::Int(number)) => Some(*number),
         _ => None,
     })
-}
-
-/// The difference between the server's clock and this process's clock.
-pub(crate) struct ServerClock {
-    /// The server's clock minus our clock, in µs; `i64::MIN` while it is unknown.
-    ahead: AtomicI64,
 }
 
 impl ServerClock {

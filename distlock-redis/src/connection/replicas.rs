@@ -92,6 +92,7 @@ pub(crate) struct WaitSender {
     asks: Option<CoveredTickets>,
 }
 
+/// The tickets that a `WAIT` covers.
 #[derive(Clone, Copy)]
 struct CoveredTickets {
     covers: u64,

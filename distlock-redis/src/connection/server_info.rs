@@ -43,14 +43,14 @@ pub(crate) struct ServerInfo {
 impl ServerInfo {
     /// Reads the reply, which is a map or the same as a list.
     pub(crate) fn of(hello: &Value) -> Self {
-        let mut able = Self::default();
+        let mut server_info = Self::default();
         let mut note = |name: &Value, value: &Value| {
             let (Some(name), Some(value)) = (text(name), text(value)) else { return };
             match name {
-                "server" => able.server = Some(value.to_owned()),
-                "version" => able.version = Some(value.to_owned()),
-                "mode" => able.mode = mode(value),
-                "role" => able.replica = matches!(value, "replica" | "slave"),
+                "server" => server_info.server = Some(value.to_owned()),
+                "version" => server_info.version = Some(value.to_owned()),
+                "mode" => server_info.mode = mode(value),
+                "role" => server_info.replica = matches!(value, "replica" | "slave"),
                 _ => {}
             }
         };
@@ -61,7 +61,7 @@ impl ServerInfo {
             }
             _ => {}
         }
-        able
+        server_info
     }
 
     /// Checks that a client that `expects` a server of this mode can keep locks there.
@@ -145,8 +145,8 @@ mod tests {
             ("cluster", "master", Sentinel, Some(("redis-cluster://", false))),
             ("something", "new", Sentinel, None),
         ] {
-            let able = hello(&[("server", "redis"), ("mode", mode), ("role", role)]);
-            match (able.check(expects), refused) {
+            let server_info = hello(&[("server", "redis"), ("mode", mode), ("role", role)]);
+            match (server_info.check(expects), refused) {
                 (Ok(()), None) => {}
                 (Err(fault), Some((mend, passing))) => {
                     assert!(fault.to_string().contains(mend), "{fault}");
@@ -159,12 +159,12 @@ mod tests {
         for silent in [Value::Nil, Value::Okay, Value::Array(vec![Value::Int(1)])] {
             assert!(ServerInfo::of(&silent).check(Standalone).is_ok());
         }
-        let able = hello(&[
+        let server_info = hello(&[
             ("server", "valkey"),
             ("version", "9.1.2"),
             ("mode", "cluster"),
             ("role", "master"),
         ]);
-        assert_eq!(format!("{able:?}"), "valkey 9.1.2, Cluster, primary");
+        assert_eq!(format!("{server_info:?}"), "valkey 9.1.2, Cluster, primary");
     }
 }

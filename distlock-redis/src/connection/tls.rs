@@ -23,6 +23,8 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Err
 /// A handshake that takes longer may be with a server that waits for the end of a line.
 const SLOW: Duration = Duration::from_millis(300);
 
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A TLS client, shared by all connections of a manager.
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -174,8 +176,6 @@ fn alert(alert: AlertDescription) -> Option<&'static str> {
         _ => return None,
     })
 }
-
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Resolves if a handshake has taken `after` and the server replies to a plain-text `PING`.
 pub(crate) async fn speaks_plain(info: &ConnectionInfo, after: Duration) {

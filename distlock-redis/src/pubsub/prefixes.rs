@@ -22,6 +22,7 @@ pub(crate) struct Prefixes {
     known: HashMap<String, Prefix>,
 }
 
+/// The state of one prefix.
 #[derive(Debug)]
 struct Prefix {
     /// Whether its channel is subscribed.

@@ -72,6 +72,7 @@ pub(crate) struct Subscription {
     pub(crate) subscriber: OnceLock<Subscriber>,
 }
 
+/// The receiver of messages to this process.
 pub(crate) struct Subscriber {
     pub(crate) process: String,
     listener: Listener,

@@ -44,6 +44,7 @@ struct ServerList {
     seats: Vec<Seat>,
 }
 
+/// The place of one server in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seat {
     /// `None` if no process has reached the server yet.
@@ -99,7 +100,7 @@ impl ServerList {
     }
 }
 
-/// `nodes:majority`.
+/// Returns `nodes:majority`.
 fn size(nodes: usize) -> String {
     format!("{nodes}:{}", majority(nodes))
 }
@@ -116,6 +117,7 @@ pub(super) struct Members {
     pub(super) changed: Notify,
 }
 
+/// The lists and servers that this process knows, by place.
 #[derive(Debug)]
 struct MembersState {
     found: Vec<Option<FoundServer>>,
@@ -129,6 +131,7 @@ struct MembersState {
     list: Option<ServerList>,
 }
 
+/// A server that was found at its place.
 #[derive(Debug)]
 struct FoundServer {
     run_id: String,
@@ -205,7 +208,7 @@ impl Members {
         Ok(())
     }
 
-    /// The connection to the server at a place is lost, so its list is no longer known.
+    /// Notes that the connection to the server at a place is lost, so that its list is no longer known.
     pub(super) fn lost(&self, place: usize) {
         self.state().found[place] = None;
     }
@@ -263,7 +266,7 @@ impl MembersState {
         kept().max_by_key(by)
     }
 
-    /// Another server was read last before that was found which is at this place.
+    /// Whether another server was read last before the server at this place was found.
     fn is_behind(&self, place: usize) -> bool {
         let Some(found) = &self.found[place] else { return false };
         self.found.iter().flatten().any(|other| other.read < found.since)
@@ -314,7 +317,7 @@ impl MembersState {
         Ok(SeatStep::Write { before: found.text.clone(), list: list.text() })
     }
 
-    /// No server keeps a list, so the servers that were found make one.
+    /// Makes a list of the servers that were found, because no server keeps one.
     fn first_list(
         &mut self,
         place: usize,
@@ -399,7 +402,7 @@ fn refused(why: &str) -> Fault {
     Fault::lasting(BackendKind::Other, why)
 }
 
-/// Two processes that list different nodes have majorities that need not share one.
+/// Returns the error for two processes with lists of different sizes, whose majorities need not share a node.
 fn other_size(there: &str, here: &str) -> String {
     format!(
         "another process uses these servers as a quorum of {there} (nodes:majority), and this one of {here}: \

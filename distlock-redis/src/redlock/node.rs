@@ -41,6 +41,7 @@ pub(super) struct QuorumContext {
     pub(super) all: OnceLock<Box<[Weak<Node>]>>,
 }
 
+/// One node of a quorum.
 pub(super) struct Node {
     pub(super) store: Arc<RedisStore>,
     /// `host:port`, or a path.
@@ -52,6 +53,7 @@ pub(super) struct Node {
     is_read: AtomicBool,
 }
 
+/// The knowledge about the server of a node.
 #[derive(Default)]
 struct NodeState {
     restarts: RestartGuard,
@@ -318,7 +320,7 @@ impl Node {
     }
 }
 
-/// One run of one server with the data that it has. A server that lost its data has another id.
+/// Identifies one run of one server with the data that it has. A server that lost its data has another id.
 fn run_of(server: &Identity) -> String {
     [&*server.run_id, &*server.id].join(" ")
 }

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use super::node::Node;
 use super::request::send;
 
+/// The tokens that wait with the votes of some nodes.
 pub(super) struct SplitVotes {
     nodes: Arc<[Arc<Node>]>,
     handle: Handle,
@@ -26,6 +27,7 @@ pub(super) struct SplitVotes {
     waiting: Mutex<HashMap<String, SplitVote>>,
 }
 
+/// One token that waits.
 struct SplitVote {
     owner: Arc<Owner>,
     ticket: u64,

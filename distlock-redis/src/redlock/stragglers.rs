@@ -20,6 +20,7 @@ const WHILE: Duration = Duration::from_millis(10);
 /// How many a call polls. That is more than a call leaves behind, so that they do not accumulate.
 const AT_ONCE: usize = 3;
 
+/// The rest of a request whose replies are late.
 type Straggler = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The late replies of a quorum.
@@ -29,6 +30,7 @@ pub(super) struct Stragglers {
     state: Mutex<StragglerQueue>,
 }
 
+/// The late replies, in the order in which they were left.
 #[derive(Default)]
 struct StragglerQueue {
     /// The late replies, each with the number of sweeps before it was left.

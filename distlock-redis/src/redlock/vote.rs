@@ -25,6 +25,7 @@ use crate::store::RedisStore;
 
 /// The member of the sorted set whose score is the last accepted fencing token.
 const LAST: &str = "last";
+
 /// The reply of a node to an attempt.
 #[derive(Debug)]
 pub(crate) struct NodeVote {

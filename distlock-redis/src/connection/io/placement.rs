@@ -28,6 +28,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A task that was spawned and has not run for this long is no longer waited for: others may be spawned.
 const SPAWN_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// If one thread sends this many commands within [`FREQUENT`], its commands are frequent.
+const SAMPLE: usize = 64;
+const FREQUENT: Duration = Duration::from_millis(200);
+
 /// The side that drives a connection.
 pub(crate) struct Placement {
     mover: SocketMover,
@@ -63,6 +67,15 @@ struct Spawned {
     runtimes: Vec<(Id, u64)>,
     /// Until when the last one is waited for.
     until: Option<Moment>,
+}
+
+/// The commands that one thread sends.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    sent: AtomicUsize,
+    /// When the last sample was complete, and how many commands the engine had sent by then.
+    since: AtomicU64,
+    engine_commands: AtomicU64,
 }
 
 impl Placement {
@@ -239,19 +252,6 @@ impl Placement {
     fn spawned(&self) -> MutexGuard<'_, Spawned> {
         self.spawned.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// If one thread sends this many commands within [`FREQUENT`], its commands are frequent.
-const SAMPLE: usize = 64;
-const FREQUENT: Duration = Duration::from_millis(200);
-
-/// The commands that one thread sends.
-#[derive(Default)]
-pub(crate) struct Traffic {
-    sent: AtomicUsize,
-    /// When the last sample was complete, and how many commands the engine had sent by then.
-    since: AtomicU64,
-    engine_commands: AtomicU64,
 }
 
 impl Traffic {

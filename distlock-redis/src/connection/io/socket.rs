@@ -24,6 +24,7 @@ pub(crate) enum Deregistered {
     Unix(std::os::unix::net::UnixStream),
 }
 
+/// A stream of bytes of either kind of socket.
 trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
