@@ -45,6 +45,7 @@ pub struct Unable<Id> {
 
 impl<Id: Copy + PartialEq> Unable<Id> {
     /// Returns an empty set.
+    #[expect(clippy::new_without_default, reason = "statics need a constant")]
     pub const fn new() -> Self {
         Self { any: AtomicBool::new(false), known: Mutex::new(Vec::new()) }
     }

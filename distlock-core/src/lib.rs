@@ -20,7 +20,7 @@
 //! | [`key`], [`name`] | the key of a lock, its label in errors, and its name in a store |
 //! | [`token`], [`limit`] | owner tokens, and how many may hold a lock at once |
 //! | [`process_info`], [`questions`] | the description of a process, and its questions to other processes (R15) |
-//! | [`credentials`], [`tls`] | settings of a connection that are the same for every store |
+//! | [`authentication`] | settings for TLS, and a user with a password |
 //!
 //! These modules are about time:
 //!
@@ -28,33 +28,31 @@
 //! |---|---|
 //! | [`clock`] | moments, and the clock that the leases of a store age on |
 //! | [`timers`], [`alarm`] | entries that become due, and a future that waits for one |
-//! | [`jitter`], [`reconnect`] | random pauses, back-off, and a connection that is kept up |
+//! | [`back_off`], [`reconnect`] | the pauses between attempts, and a connection that is made again |
 //!
-//! The others are tools: [`signal`] and [`select`] for futures, [`per_thread`], [`one_or_many`] and [`shrink`] for data,
+//! The others are tools: [`signal`] and [`select`] for futures, [`per_thread`] and [`collections`] for data,
 //! [`catch_panic`] and [`fork_guard`] for code and processes outside of our control.
 //!
 //! R1 to R15 in comments are the rules of the protocol, in `distlock-runtime/PROTOCOL.md`.
 
 pub mod alarm;
+pub mod authentication;
+pub mod back_off;
 pub mod catch_panic;
 pub mod clock;
-pub mod credentials;
+pub mod collections;
 pub mod fork_guard;
-pub mod jitter;
 pub mod key;
 pub mod limit;
 pub mod line;
 pub mod name;
-pub mod one_or_many;
 pub mod per_thread;
 pub mod process_info;
 pub mod questions;
 pub mod reconnect;
 pub mod redlock;
 pub mod select;
-pub mod shrink;
 pub mod signal;
 pub mod store;
 pub mod timers;
-pub mod tls;
 pub mod token;

@@ -41,3 +41,26 @@ fn own_number() -> u8 {
     // A thread that is being torn down has lost its number.
     OWN.try_with(|own| *own).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn each_thread_keeps_its_part_and_all_parts_are_found() {
+        let state: PerThread<Mutex<usize>> = PerThread::default();
+        let add = || {
+            let (first, part) = state.own();
+            *part.lock().expect("no panic") += 1;
+            let (second, _) = state.own();
+            assert_eq!(first, second);
+            assert!(std::ptr::eq(part, state.part(first)));
+        };
+        thread::scope(|scope| (0..3 * SHARDS).for_each(|_| drop(scope.spawn(add))));
+        let counts = state.parts().map(|part| *part.lock().expect("no panic"));
+        assert_eq!(counts.sum::<usize>(), 3 * SHARDS);
+    }
+}

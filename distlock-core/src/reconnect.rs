@@ -1,38 +1,10 @@
-//! Back-off, and a connection that is made again whenever it is lost.
+//! A connection that is made again whenever it is lost.
 
 use std::future::Future;
 use std::time::Duration;
 
-use crate::jitter::jittered;
+use crate::back_off::BackOff;
 use crate::store::Fault;
-
-/// Exponential back-off with jitter.
-#[derive(Debug, Clone)]
-pub struct BackOff {
-    first: Duration,
-    longest: Duration,
-    next: Duration,
-}
-
-impl BackOff {
-    /// Returns a back-off that begins with about `first` and doubles up to `longest`.
-    pub const fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
-    }
-
-    /// Begins again with the first pause. Call this after a successful attempt.
-    pub fn reset(&mut self) {
-        self.next = self.first;
-    }
-
-    /// Returns the pause before the next attempt, and doubles the one after it. The pause is drawn between half of its
-    /// length and the whole, so that processes do not reconnect in step.
-    pub fn pause(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
-        jittered(pause)
-    }
-}
 
 /// One connection of a store, which [`keep_connected`] makes again whenever it is lost.
 pub trait Reconnect: Send {
@@ -79,17 +51,61 @@ pub async fn keep_connected(mut client: impl Reconnect, mut back_off: BackOff) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
-    #[test]
-    fn pauses_double_up_to_the_longest_and_begin_again() {
-        let ms = Duration::from_millis;
-        let mut back_off = BackOff::new(ms(50), ms(150));
-        for whole in [50, 100, 150, 150] {
-            let pause = back_off.pause();
-            assert!((ms(whole) / 2..=ms(whole)).contains(&pause), "{pause:?} of {whole} ms");
+    /// A connection that cannot be made the first two times, is lost after that, and is then over.
+    struct Client<'a> {
+        attempts: usize,
+        log: &'a Mutex<Vec<&'static str>>,
+    }
+
+    impl Client<'_> {
+        fn note(&self, event: &'static str) {
+            self.log.lock().expect("no panic").push(event);
         }
-        back_off.reset();
-        assert!(back_off.pause() <= ms(50));
+    }
+
+    impl Reconnect for Client<'_> {
+        type Connected = ();
+
+        async fn connect(&mut self) -> Result<(), Fault> {
+            self.attempts += 1;
+            if self.attempts <= 2 { Err(Fault::timed_out()) } else { Ok(()) }
+        }
+
+        async fn run(&mut self, _connected: &mut ()) -> Fault {
+            self.note("up");
+            Fault::timed_out()
+        }
+
+        fn down(&mut self, _fault: &Fault) {
+            self.note("down");
+        }
+
+        async fn wait(&mut self, pause: Duration) {
+            assert!(pause <= Duration::from_millis(200));
+            self.note("wait");
+        }
+
+        fn is_over(&self) -> bool {
+            self.attempts == 3
+        }
+    }
+
+    #[test]
+    fn a_connection_is_made_again_until_it_is_over() {
+        let log = Mutex::new(Vec::new());
+        let back_off = BackOff::new(Duration::from_millis(100), Duration::from_secs(1));
+        {
+            let kept = pin!(keep_connected(Client { attempts: 0, log: &log }, back_off));
+            let polled = kept.poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled, Poll::Ready(()));
+        }
+        let log = log.into_inner().expect("no panic");
+        assert_eq!(log, ["down", "wait", "down", "wait", "up", "down"]);
     }
 }

@@ -44,3 +44,38 @@ pub async fn either<A, B>(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn poll<T>(work: impl Future<Output = T>) -> Poll<T> {
+        pin!(work).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    async fn resolves_if(ready: bool) {
+        if !ready {
+            pending::<()>().await;
+        }
+    }
+
+    #[test]
+    fn the_first_one_that_is_ready_wins() {
+        assert_eq!(poll(until(ready(1), pending::<()>())), Poll::Ready(Some(1)));
+        assert_eq!(poll(until(pending::<u32>(), ready(()))), Poll::Ready(None));
+        assert_eq!(poll(until(pending::<u32>(), pending::<()>())), Poll::Pending);
+        assert_eq!(poll(either(pending::<u32>(), ready('b'))), Poll::Ready(Err('b')));
+        assert_eq!(poll(either(pending::<u32>(), pending::<u32>())), Poll::Pending);
+        assert_eq!(poll(any([pending(), pending::<()>()].into_iter())), Poll::Pending);
+        assert_eq!(poll(any([false, true].map(resolves_if).into_iter())), Poll::Ready(()));
+    }
+
+    #[test]
+    fn of_two_that_are_ready_the_one_named_first_wins() {
+        assert_eq!(poll(until(ready(1), ready(()))), Poll::Ready(Some(1)));
+        assert_eq!(poll(either(ready(1), ready('b'))), Poll::Ready(Ok(1)));
+    }
+}

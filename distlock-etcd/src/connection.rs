@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::back_off::BackOff;
 use distlock_core::clock::Clock;
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::select::either;
 use distlock_core::store::{Fault, LinkWatch, Listener, Notification, Outage};
 use tokio::net::TcpStream;

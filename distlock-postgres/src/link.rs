@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::back_off::BackOff;
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::store::{Fault, LinkWatch};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

@@ -6,7 +6,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::back_off::BackOff;
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::store::{Fault, Listener, Notification, StoreEvents};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

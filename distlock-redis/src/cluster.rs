@@ -14,8 +14,8 @@ use std::task::Poll::{Pending, Ready};
 use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::back_off::jittered;
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::jitter::jittered;
 use distlock_core::name::StoredName;
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault, Notification, Outage, WakeUps};

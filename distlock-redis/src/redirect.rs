@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use distlock_core::jitter::jittered;
+use distlock_core::back_off::jittered;
 use redis::{RedisError, Value};
 
 use crate::addr::Addr;

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::back_off::seconds_around;
 use distlock_core::fork_guard::Forked;
-use distlock_core::jitter::seconds_around;
 use distlock_core::limit::Limit;
 use distlock_core::name::{Advice, LockName};
 pub use distlock_core::store::BackendKind;

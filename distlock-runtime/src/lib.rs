@@ -38,14 +38,14 @@ mod stores;
 pub mod testing;
 
 pub use builder::LockManagerBuilder;
+#[cfg(feature = "tls")]
+pub use distlock_core::authentication::TlsOptions;
 pub use distlock_core::key::LockKey;
 pub use distlock_core::name::LockName;
 pub use distlock_core::process_info::Process;
 #[doc(hidden)]
 pub use distlock_core::store;
 pub use distlock_core::store::{DrivenBy, WakeUps};
-#[cfg(feature = "tls")]
-pub use distlock_core::tls::TlsOptions;
 #[cfg(feature = "redis")]
 #[doc(hidden)]
 pub use distlock_redis::scripts;

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::pin::{Pin, pin};
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
-use distlock_core::one_or_many::OneOrMany;
 
 pub use crate::error::LockError;
 pub use crate::global::manager as global;

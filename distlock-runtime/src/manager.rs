@@ -5,9 +5,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
 use distlock_core::line::Closing;
-use distlock_core::one_or_many::OneOrMany;
 use distlock_core::select::until;
 
 use crate::builder::LockManagerBuilder;

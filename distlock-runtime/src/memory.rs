@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
+use distlock_core::collections::shrink;
 use distlock_core::name::{BuildStoredHasher, LockName, StoredName};
-use distlock_core::shrink::shrink;
 use distlock_core::store::admin::StoreAdmin;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{

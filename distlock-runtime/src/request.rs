@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
 use distlock_core::name::{Label, LockName};
-use distlock_core::one_or_many::OneOrMany;
 
 use crate::block_on::block_on;
 use crate::error::LockError;

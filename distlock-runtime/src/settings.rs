@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_core::credentials::Credentials;
+use distlock_core::authentication::Credentials;
+use distlock_core::authentication::TlsOptions;
 use distlock_core::name::Advice;
-use distlock_core::tls::TlsOptions;
 
 use crate::error::LockError;
 use crate::namespace::Namespace;

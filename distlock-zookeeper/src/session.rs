@@ -7,7 +7,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::back_off::BackOff;
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::store::{BackendKind, Fault, LinkWatch, Listener, Notification, StoreEvents};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

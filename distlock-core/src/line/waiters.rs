@@ -6,7 +6,7 @@ use super::holder::Recipient;
 use super::request::{Denied, Kinds, Request};
 use super::shell::Shell;
 use crate::clock::Moment;
-use crate::shrink::shrink_queue;
+use crate::collections::shrink_queue;
 
 /// The waiters of one batch, the next one to be served first.
 ///

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
+use distlock_core::collections::shrink;
 use distlock_core::name::LockName;
-use distlock_core::shrink::shrink;
 use distlock_core::store::owner::TOKENS_PER_FENCE;
 use distlock_core::store::{BackendKind, Fault};
 use redis::{Cmd, Value};

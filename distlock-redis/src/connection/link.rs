@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
+use distlock_core::back_off::BackOff;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::StoredName;
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, DrivenBy, Fault, LinkWatch, Outage, StoreEvents};
 use redis::AsyncConnectionConfig;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use distlock_core::clock::Moment;
-use distlock_core::shrink::shrink;
+use distlock_core::collections::shrink;
 
 /// How long a prefix is kept at least after its last use. A waiter polls every few seconds, which is a use.
 const KEPT: Duration = Duration::from_secs(60);

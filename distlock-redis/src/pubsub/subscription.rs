@@ -13,11 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use distlock_core::back_off::{BackOff, jittered};
 use distlock_core::catch_panic::shielded;
 use distlock_core::clock::Clock;
-use distlock_core::jitter::jittered;
 use distlock_core::name::{LockName, StoredName};
-use distlock_core::reconnect::BackOff;
 use distlock_core::select::{any, until};
 use distlock_core::store::{Listener, Message, Notification, StoreEvents, WakeUps};
 use redis::aio::MultiplexedConnection;

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
-use distlock_core::jitter::jittered;
-use distlock_core::reconnect::{BackOff, Reconnect, keep_connected};
+use distlock_core::back_off::{BackOff, jittered};
+use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault};
 use redis::aio::MultiplexedConnection;

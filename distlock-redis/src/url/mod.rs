@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use authority::{UrlError, UrlParts, decoded};
-use distlock_core::tls::{Pem, TlsOptions};
+use distlock_core::authentication::{Pem, TlsOptions};
 use options::Options;
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,

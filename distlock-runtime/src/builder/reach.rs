@@ -143,7 +143,8 @@ impl LockManagerBuilder {
         password: impl Into<String>,
     ) -> Self {
         let (user, password) = (user.into(), password.into());
-        self.settings.sentinel = Some(distlock_core::credentials::Credentials { user, password });
+        self.settings.sentinel =
+            Some(distlock_core::authentication::Credentials { user, password });
         self
     }
 

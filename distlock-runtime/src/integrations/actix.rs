@@ -59,8 +59,8 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use actix_web::web::{self, Bytes, Data};
 use actix_web::{Error, FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
-use distlock_core::one_or_many::OneOrMany;
 use futures_core::Stream;
 
 use super::http::arrival::{BodyArrival, TooLate, in_time};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{fmt, mem};
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
-use distlock_core::one_or_many::OneOrMany;
 use tower_layer::Layer;
 use tower_service::Service;
 

@@ -7,11 +7,11 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
+use distlock_core::back_off::jittered;
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::jitter::jittered;
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
 use distlock_core::name::Label;
-use distlock_core::one_or_many::OneOrMany;
 
 use super::term::{Term, TermOutcome};
 use crate::error::LockError;

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::line::{Arrival, Denied, Limit, Request};
 use distlock_core::name::LockName;
-use distlock_core::one_or_many::OneOrMany;
 use distlock_core::store::owner::TOKENS_PER_FENCE;
 use distlock_core::store::{Answer, Attempt, Fault, OpOn};
 use tokio::task::coop::consume_budget;

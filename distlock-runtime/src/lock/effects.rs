@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use distlock_core::back_off::jittered;
 use distlock_core::catch_panic::shield;
 use distlock_core::clock::Moment;
-use distlock_core::jitter::jittered;
 use distlock_core::line::{
     Closing, Denied, Enter, Grant, Kinds, Limit, Loss, Renew, Request, Reservation, Shell,
 };

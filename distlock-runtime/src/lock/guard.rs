@@ -8,9 +8,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock_core::clock::Moment;
+use distlock_core::collections::OneOrMany;
 use distlock_core::line::{Finished, Freeing, Line, Loss};
 use distlock_core::name::LockName;
-use distlock_core::one_or_many::OneOrMany;
 use distlock_core::select::{any, until};
 use distlock_core::store::{Owned, Renewal, Renewed};
 

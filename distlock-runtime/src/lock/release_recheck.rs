@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use distlock_core::clock::Moment;
+use distlock_core::collections::shrink;
 use distlock_core::name::{BuildStoredHasher, StoredName};
-use distlock_core::shrink::shrink;
 use distlock_core::store::owner::Owner;
 
 use super::services::Due;

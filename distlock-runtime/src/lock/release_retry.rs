@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use distlock_core::back_off::jittered;
 use distlock_core::clock::Moment;
-use distlock_core::jitter::jittered;
 use distlock_core::select::until;
 use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Op};

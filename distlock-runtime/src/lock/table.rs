@@ -16,11 +16,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use distlock_core::clock::Clock;
+use distlock_core::collections::shrink;
 use distlock_core::fork_guard::Home;
 use distlock_core::line::{Closing, Line, Loss, Renew};
 use distlock_core::name::{BuildStoredHasher, LockName, StoredName};
 use distlock_core::process_info::ProcessInfo;
-use distlock_core::shrink::shrink;
 use distlock_core::store::owner::Owner;
 
 use super::effects::{Effects, Live, wake};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use distlock_core::catch_panic::shield;
 use distlock_core::clock::Moment;
+use distlock_core::collections::shrink;
 use distlock_core::questions::{Asker, PendingQuestions};
 use distlock_core::select::until;
-use distlock_core::shrink::shrink;
 use distlock_core::store::{Letter, Store};
 use tokio::sync::oneshot;
 use uuid::Uuid;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use distlock_core::authentication::{Pem, TlsOptions};
 use distlock_core::store::StoreEvents;
-use distlock_core::tls::{Pem, TlsOptions};
 use distlock_postgres::{PostgresSettings, PostgresStore, PostgresTls, PostgresUrl, TlsFiles};
 
 use super::offers::{Offers, PLAIN};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::credentials::Credentials;
+use distlock_core::authentication::Credentials;
 use distlock_core::store::StoreEvents;
 use distlock_redis::redlock::QuorumStore;
 use distlock_redis::url::{Deployment, RedisUrl, form};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_core::tls::Pem;
+use distlock_core::authentication::Pem;
 use distlock_redis::url::{Deployment, RedisUrl, SentinelUrl};
 use redis::{ConnectionAddr, ConnectionInfo};
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::sync::Arc;
 
-use distlock_core::tls::{Pem, TlsOptions};
+use distlock_core::authentication::{Pem, TlsOptions};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -1,6 +1,6 @@
 //! TLS in a program that was built without the feature `tls`: a URL that asks for it is refused.
 
-use distlock_core::tls::TlsOptions;
+use distlock_core::authentication::TlsOptions;
 
 use crate::error::LockError;
 use crate::settings::Settings;

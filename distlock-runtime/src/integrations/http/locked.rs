@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
 use distlock_core::name::Label;
-use distlock_core::one_or_many::OneOrMany;
 
 use crate::error::LockError;
 use crate::lock::guard::LockGuard;

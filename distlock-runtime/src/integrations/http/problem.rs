@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use distlock_core::back_off::seconds_around;
 use distlock_core::catch_panic::shield;
-use distlock_core::jitter::seconds_around;
 use distlock_core::name::LockName;
 
 use crate::error::LockError;

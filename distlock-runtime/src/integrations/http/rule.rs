@@ -7,9 +7,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock_core::collections::OneOrMany;
 use distlock_core::key::LockKey;
 use distlock_core::name::{Advice, Label};
-use distlock_core::one_or_many::OneOrMany;
 
 use super::problem::{Answering, Problem};
 use super::template::PathTemplate;

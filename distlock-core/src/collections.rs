@@ -1,8 +1,12 @@
-//! A list that needs no allocation for one value. Nearly every request is for one lock, and must not pay for a list.
+//! Collections that take no more memory than they need: [`OneOrMany`] does not allocate for one value, and [`shrink`] and
+//! [`shrink_queue`] return memory after a burst.
 
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash};
 use std::ops::{Deref, DerefMut};
 
-/// One value without an allocation, or a list of any length.
+/// One value without an allocation, or a list of any length. Nearly every request is for one lock, and must not pay for a
+/// list.
 #[derive(Debug, Clone)]
 pub enum OneOrMany<T> {
     /// Exactly one value.
@@ -101,5 +105,67 @@ impl<T> FromIterator<T> for OneOrMany<T> {
             few.push(value);
         }
         few
+    }
+}
+
+/// Collections with this capacity or less are never shrunk: they are not worth the work.
+const KEPT: usize = 64;
+
+/// Returns memory that a map needed when it was much larger. Call this after a removal. The entries that were inserted
+/// and removed since the last time pay for the work.
+pub fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
+    if is_wasted(map.capacity(), map.len()) {
+        map.shrink_to(2 * map.len());
+    }
+}
+
+/// Returns memory that a queue needed when it was much longer. See [`shrink`].
+pub fn shrink_queue<T>(queue: &mut VecDeque<T>) {
+    if is_wasted(queue.capacity(), queue.len()) {
+        queue.shrink_to(2 * queue.len());
+    }
+}
+
+fn is_wasted(capacity: usize, len: usize) -> bool {
+    capacity > KEPT && len < capacity / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_value_is_no_list_until_another_comes() {
+        let mut values = OneOrMany::none();
+        values.push('b');
+        assert!(matches!(values, OneOrMany::One('b')));
+        values.insert(0, 'a');
+        values.push('c');
+        assert_eq!(*values, ['a', 'b', 'c']);
+        values.truncate(1);
+        assert_eq!(values.into_iter().collect::<String>(), "a");
+        let mut one = OneOrMany::One('a');
+        one.truncate(1);
+        assert_eq!(one.len(), 1);
+        one.truncate(0);
+        assert!(one.is_empty());
+    }
+
+    #[test]
+    fn memory_is_returned_once_three_quarters_are_unused() {
+        let mut map: HashMap<u32, u32> = (0..1000).map(|n| (n, n)).collect();
+        let mut queue: VecDeque<u32> = (0..1000).collect();
+        map.retain(|n, _| *n < 500);
+        queue.truncate(500);
+        let full = (map.capacity(), queue.capacity());
+        shrink(&mut map);
+        shrink_queue(&mut queue);
+        assert_eq!((map.capacity(), queue.capacity()), full, "half of it is used");
+        map.retain(|n, _| *n < 10);
+        queue.truncate(10);
+        shrink(&mut map);
+        shrink_queue(&mut queue);
+        assert!(map.capacity() <= KEPT && queue.capacity() <= KEPT);
+        assert_eq!((map.len(), queue.len()), (10, 10));
     }
 }

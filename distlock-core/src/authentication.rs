@@ -1,4 +1,4 @@
-//! A user's settings for TLS.
+//! Settings for authentication, of this process and of servers: TLS, and a user with a password.
 //!
 //! `distlock` re-exports [`TlsOptions`]. Its hidden fields are for the other crates of distlock.
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// | [`no_system_roots`](Self::no_system_roots) | `tls_roots=none` | trust only `ca` |
 ///
 /// ```no_run
-/// # use distlock_core::tls as distlock;
+/// # use distlock_core::authentication as distlock;
 /// use distlock::TlsOptions;
 ///
 /// let ca = std::fs::read("/etc/redis/ca.pem")?;
@@ -74,7 +74,7 @@ impl TlsOptions {
     /// its private key (PKCS #8, SEC 1 or PKCS #1).
     ///
     /// ```no_run
-    /// # use distlock_core::tls as distlock;
+    /// # use distlock_core::authentication as distlock;
     /// # fn main() -> std::io::Result<()> {
     /// let (certificate, key) = (std::fs::read("/etc/app/tls.crt")?, std::fs::read("/etc/app/tls.key")?);
     /// let tls = distlock::TlsOptions::new().client_pem(certificate, key);
@@ -92,7 +92,7 @@ impl TlsOptions {
     /// for example an IP address or the host of a tunnel. Default: the URL's host.
     ///
     /// ```
-    /// # use distlock_core::tls as distlock;
+    /// # use distlock_core::authentication as distlock;
     /// let tls = distlock::TlsOptions::new().server_name("locks.internal"); // for rediss://10.0.0.7
     /// # drop(tls);
     /// ```
@@ -116,5 +116,29 @@ impl fmt::Debug for TlsOptions {
             .field("server_name", &self.server_name)
             .field("no_system_roots", &self.no_system_roots)
             .finish()
+    }
+}
+
+/// A user and a password to sign in with at a server.
+///
+/// `Debug` shows neither:
+///
+/// ```
+/// use distlock_core::authentication::Credentials;
+///
+/// let credentials = Credentials { user: "app".to_owned(), password: "hunter2".to_owned() };
+/// assert_eq!(format!("{credentials:?}"), "Credentials(…)");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user. Empty for the server's default user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(…)")
     }
 }

@@ -1,7 +1,35 @@
-//! Random pauses, so that processes do not act in step.
+//! The pauses between attempts: back-off, and random durations, so that processes do not act in step.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+/// Exponential back-off with jitter.
+#[derive(Debug, Clone)]
+pub struct BackOff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl BackOff {
+    /// Returns a back-off that begins with about `first` and doubles up to `longest`.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first }
+    }
+
+    /// Begins again with the first pause. Call this after a successful attempt.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// Returns the pause before the next attempt, and doubles the one after it. The pause is drawn between half of its
+    /// length and the whole, so that processes do not reconnect in step.
+    pub fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        jittered(pause)
+    }
+}
 
 /// Returns a random duration between half of `pause` and the whole.
 pub fn jittered(pause: Duration) -> Duration {
@@ -34,5 +62,17 @@ mod tests {
             assert_eq!(drawn.iter().max(), Some(&last), "{millis} ms");
         }
         assert!(seconds_around(Duration::MAX) <= 129_600);
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_again() {
+        let ms = Duration::from_millis;
+        let mut back_off = BackOff::new(ms(50), ms(150));
+        for whole in [50, 100, 150, 150] {
+            let pause = back_off.pause();
+            assert!((ms(whole) / 2..=ms(whole)).contains(&pause), "{pause:?} of {whole} ms");
+        }
+        back_off.reset();
+        assert!(back_off.pause() <= ms(50));
     }
 }
