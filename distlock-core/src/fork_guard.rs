@@ -33,13 +33,13 @@ fn current(now: Moment) -> u32 {
     process
 }
 
-/// The process that a manager was made in.
+/// A guard against the use of a manager in a forked child. It knows the process that the manager was made in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Home {
+pub struct ForkGuard {
     process: u32,
 }
 
-impl Home {
+impl ForkGuard {
     /// Returns the current process.
     pub fn here() -> Self {
         Self { process: current(Clock::Boottime.now()) }

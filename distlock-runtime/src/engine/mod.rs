@@ -19,7 +19,7 @@ use std::time::Duration;
 use alarm::Alarms;
 use distlock_core::catch_panic::shield;
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::fork_guard::Home;
+use distlock_core::fork_guard::ForkGuard;
 use distlock_core::select::until;
 pub(crate) use distlock_core::timers;
 use distlock_core::timers::{Plan, Timers};
@@ -40,7 +40,7 @@ pub(crate) struct Engine<D> {
     background: Background,
     /// It runs on a runtime that it was given.
     given: bool,
-    home: Home,
+    home: ForkGuard,
 }
 
 /// Which runtime an engine runs on.
@@ -116,7 +116,7 @@ impl<D: Send + 'static> Engine<D> {
             plan,
             background: Background { handle, shared: Arc::new(Shared::default()) },
             given,
-            home: Home::here(),
+            home: ForkGuard::here(),
         };
         Ok((engine, idle))
     }

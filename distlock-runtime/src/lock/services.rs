@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::fork_guard::Home;
+use distlock_core::fork_guard::ForkGuard;
 use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::owner::Owner;
@@ -26,7 +26,7 @@ use crate::observe::Observers;
 
 /// The services of one manager.
 pub(crate) struct Services {
-    pub(super) home: Home,
+    pub(super) home: ForkGuard,
     /// The clock on which leases age.
     pub(super) clock: Clock,
     pub(super) store: Arc<dyn Store>,
@@ -71,7 +71,7 @@ impl Services {
     ) -> Self {
         let (clock, needs_renewal) = (store.clock(), store.needs_renewal());
         Self {
-            home: Home::here(),
+            home: ForkGuard::here(),
             clock,
             store,
             observers,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use distlock_core::clock::Clock;
 use distlock_core::collections::shrink;
-use distlock_core::fork_guard::Home;
+use distlock_core::fork_guard::ForkGuard;
 use distlock_core::line::{Closing, Line, Loss, Renew};
 use distlock_core::name::{BuildStoredHasher, LockName, StoredName};
 use distlock_core::process_info::ProcessInfo;
@@ -105,7 +105,7 @@ impl LockTable {
         }
     }
 
-    pub(crate) fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> ForkGuard {
         self.services.home
     }
 

@@ -21,7 +21,7 @@ use std::thread::ThreadId;
 
 use distlock_core::catch_panic::shield;
 use distlock_core::clock::Clock;
-use distlock_core::fork_guard::Home;
+use distlock_core::fork_guard::ForkGuard;
 use distlock_core::per_thread::PerThread;
 use distlock_core::store::DrivenBy;
 use tokio::runtime::Handle;
@@ -60,7 +60,7 @@ pub(crate) struct Driver {
 struct OnCallers {
     placement: Arc<Placement>,
     traffic: PerThread<Traffic>,
-    home: Home,
+    home: ForkGuard,
     /// The driver itself, for the task.
     driver: Weak<Driver>,
 }
@@ -130,7 +130,7 @@ impl Driver {
             let on_callers = OnCallers {
                 placement: Arc::new(Placement::new(mover)),
                 traffic: PerThread::default(),
-                home: Home::here(),
+                home: ForkGuard::here(),
                 driver: driver.clone(),
             };
             Self::new(client, Some(on_callers))
@@ -286,7 +286,7 @@ impl Driver {
     }
 
     /// Polls in a task on a caller's runtime. Ready at the end of the connection.
-    fn poll_on_caller(&self, home: &Home) -> Poll<()> {
+    fn poll_on_caller(&self, home: &ForkGuard) -> Poll<()> {
         // A forked child that keeps its parent's runtime has this task and the parent's sockets. If it read from them,
         // the parent would miss those bytes. Callers were checked before they came here.
         if !home.is_here() {
