@@ -13,7 +13,7 @@
 //! # Runtimes
 //!
 //! A runtime without its I/O or time driver panics when a socket or a timer is made on it, and no function tells in
-//! advance. [`Unable`] makes the attempt once for each runtime.
+//! advance. [`IncapableRuntimes`] makes the attempt once for each runtime.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,13 +37,13 @@ pub async fn shielded<T>(work: impl Future<Output = T>) -> Option<T> {
 }
 
 /// The runtimes, by their ids, on which an action has panicked.
-pub struct Unable<Id> {
+pub struct IncapableRuntimes<Id> {
     /// Whether there are any. It spares the mutex in the common case.
     any: AtomicBool,
     known: Mutex<Vec<Id>>,
 }
 
-impl<Id: Copy + PartialEq> Unable<Id> {
+impl<Id: Copy + PartialEq> IncapableRuntimes<Id> {
     /// Returns an empty set.
     #[expect(clippy::new_without_default, reason = "statics need a constant")]
     pub const fn new() -> Self {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pub(crate) use distlock_core::alarm::Alarms;
-use distlock_core::catch_panic::Unable;
+use distlock_core::catch_panic::IncapableRuntimes;
 use distlock_core::clock::{Clock, Moment};
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
@@ -44,7 +44,7 @@ impl Future for Alarm<'_> {
 }
 
 /// Runs `act` on the current runtime, unless that cannot do it; without unwinding it is not tried.
-fn attempt<T>(unable: &Unable<Id>, here: Id, act: impl FnOnce() -> T) -> Option<T> {
+fn attempt<T>(unable: &IncapableRuntimes<Id>, here: Id, act: impl FnOnce() -> T) -> Option<T> {
     cfg!(panic = "unwind").then(|| unable.attempt(here, act)).flatten()
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     fn poll(&mut self, at: tokio::time::Instant, cx: &mut Context<'_>) -> Poll<()> {
-        static UNABLE: Unable<Id> = Unable::new();
+        static UNABLE: IncapableRuntimes<Id> = IncapableRuntimes::new();
         let Ok(here) = Handle::try_current() else { return Poll::Pending };
         if self.runtime != Some(here.id()) {
             // The timers of the runtime that it was polled on before may not run any more.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use distlock_core::catch_panic::Unable;
+use distlock_core::catch_panic::IncapableRuntimes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::{Handle, Id};
@@ -219,7 +219,7 @@ impl AsyncWrite for PortableSocket {
 
 /// Whether the current runtime watches sockets.
 pub(super) fn watches_sockets() -> bool {
-    static UNABLE: Unable<Id> = Unable::new();
+    static UNABLE: IncapableRuntimes<Id> = IncapableRuntimes::new();
     let Ok(here) = Handle::try_current() else { return false };
     // Without unwinding, a runtime without I/O would end the program, so the attempt is not made.
     cfg!(panic = "unwind")
