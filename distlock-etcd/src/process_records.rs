@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use distlock_core::clock::unix_time;
 use distlock_core::process_info::record_name;
-use distlock_core::store::record::{KEPT, Keeper};
+use distlock_core::store::record::{KEPT, RecordKeeper};
 use distlock_core::store::{Fault, ProcessInfo, Records};
 
 use crate::client::{EtcdClient, grant, txn};
@@ -51,7 +51,7 @@ impl EtcdRecordKeeper {
     }
 }
 
-impl Keeper for EtcdRecordKeeper {
+impl RecordKeeper for EtcdRecordKeeper {
     async fn is_up(&self) {
         self.link.until(true).await;
     }

@@ -14,7 +14,7 @@ use distlock_core::name::LockName;
 use distlock_core::select::until;
 use distlock_core::store::admin::Walked;
 use distlock_core::store::contention::Contention;
-use distlock_core::store::record::Record;
+use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, Op, OpOn,
     Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed, Store, StoreAdmin,
@@ -54,7 +54,7 @@ pub struct EtcdStore {
     client: EtcdClient,
     /// The members' addresses, for errors.
     servers: String,
-    record: Arc<Record>,
+    record: Arc<ProcessRecord>,
     contention: Contention,
     command_timeout: Duration,
     alarms: Arc<Alarms>,
@@ -70,7 +70,7 @@ impl EtcdStore {
         Self {
             client: EtcdClient::start(settings, fence, handle, events.watch_link()),
             servers,
-            record: Arc::new(Record::new(prefix)),
+            record: Arc::new(ProcessRecord::new(prefix)),
             contention: Contention::none(),
             command_timeout,
             alarms: alarms.clone(),

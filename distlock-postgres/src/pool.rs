@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock_core::store::record::{KEPT, Keeper};
+use distlock_core::store::record::{KEPT, RecordKeeper};
 use distlock_core::store::{Fault, Listener, LockName, ProcessInfo, StoreEvents};
 
 use crate::database::{Database, FenceSequence};
@@ -135,7 +135,7 @@ impl PostgresPool {
     }
 }
 
-impl Keeper for PostgresPool {
+impl RecordKeeper for PostgresPool {
     async fn is_up(&self) {
         self.links[0].until_up().await;
     }

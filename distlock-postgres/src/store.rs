@@ -9,7 +9,7 @@ use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
 use distlock_core::store::contention::Contention;
-use distlock_core::store::record::Record;
+use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{Fault, Held, LockName, Store as _, StoreEvents};
 use tokio::runtime::Handle;
 
@@ -48,7 +48,7 @@ pub struct PostgresStore {
     pub(crate) pool: Arc<PostgresPool>,
     /// The servers' addresses, for errors.
     servers: String,
-    pub(crate) record: Arc<Record>,
+    pub(crate) record: Arc<ProcessRecord>,
     pub(crate) contention: Contention,
     pub(crate) listen_demand: Arc<ListenDemand>,
     pub(crate) command_timeout: Duration,
@@ -66,7 +66,7 @@ impl PostgresStore {
         let pool = Arc::new(PostgresPool::start(database, links, &settings.events));
         Self {
             servers,
-            record: Arc::new(Record::new(settings.prefix)),
+            record: Arc::new(ProcessRecord::new(settings.prefix)),
             contention: Contention::none(),
             listen_demand: Arc::new(ListenDemand::new(&pool, handle)),
             command_timeout,

@@ -1,7 +1,7 @@
 //! The records of processes in Redis: which process holds a lock, for operators (R15).
 //!
 //! `P:process:<id>` describes one process in words, and expires after a minute. `P:processes` lists the processes that
-//! have a record. [`Record`](distlock_core::store::record::Record) decides when this process writes its record; this
+//! have a record. [`ProcessRecord`](distlock_core::store::record::ProcessRecord) decides when this process writes its record; this
 //! file knows how and where. A record that cannot be written affects no lock.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use distlock_core::catch_panic::shielded;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::process_info::{ProcessInfo, record_name};
-use distlock_core::store::record::{KEPT, Keeper, Record};
+use distlock_core::store::record::{KEPT, ProcessRecord, RecordKeeper};
 use distlock_core::store::{Fault, Records};
 use redis::{Cmd, Pipeline, RedisError, Value};
 
@@ -47,7 +47,7 @@ pub(crate) struct RedisRecordKeeper {
     denied_on: AtomicU64,
 }
 
-impl Keeper for RedisRecordKeeper {
+impl RecordKeeper for RedisRecordKeeper {
     async fn is_up(&self) {
         match &self.location {
             Location::Server(link) => link.is_up().await,
@@ -132,7 +132,7 @@ impl RedisRecordKeeper {
     /// Ends the record of this process, and removes it from the server.
     pub(crate) async fn remove(
         &self,
-        record: &Record,
+        record: &ProcessRecord,
         id: &str,
         answer_by: Moment,
     ) -> Result<(), Fault> {

@@ -15,7 +15,7 @@ use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, Walked};
 use distlock_core::store::owner::Owner;
-use distlock_core::store::record::Record;
+use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{
     Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter,
     Listener, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
@@ -122,7 +122,7 @@ impl RedisStore {
             Routing::Cluster(_) => None,
         };
         let server = Server {
-            record: Arc::new(Record::new(prefix)),
+            record: Arc::new(ProcessRecord::new(prefix)),
             records: RedisRecordKeeper::new(&routing, command_timeout),
             routing,
             fences,

@@ -20,7 +20,7 @@ pub const KEPT: Duration = Duration::from_secs(60);
 const FRESH: Duration = Duration::from_secs(20);
 
 /// The connection of a store that keeps records.
-pub trait Keeper: Send + Sync + 'static {
+pub trait RecordKeeper: Send + Sync + 'static {
     /// Resolves when it is connected; at once if it is.
     fn is_up(&self) -> impl Future<Output = ()> + Send;
     /// Resolves when it is not connected; at once if it is not.
@@ -31,7 +31,7 @@ pub trait Keeper: Send + Sync + 'static {
 }
 
 /// The record of this process.
-pub struct Record {
+pub struct ProcessRecord {
     /// The prefix of the manager, with its separator.
     pub prefix: String,
     /// When it was last written. `NEVER` before it is started and after it has ended.
@@ -42,7 +42,7 @@ pub struct Record {
     removed: AtomicBool,
 }
 
-impl Record {
+impl ProcessRecord {
     /// Returns a record that is not written before it is [started](Self::start).
     pub fn new(prefix: String) -> Self {
         let (written, removed) = (Moment::NEVER.as_nanos().into(), AtomicBool::new(false));
@@ -50,7 +50,7 @@ impl Record {
     }
 
     /// Returns a future that writes the record whenever its keeper is connected. It resolves after [`end`](Self::end).
-    pub fn start<K: Keeper>(
+    pub fn start<K: RecordKeeper>(
         self: &Arc<Self>,
         info: &ProcessInfo,
         keeper: &Arc<K>,
@@ -70,7 +70,7 @@ impl Record {
         }
     }
 
-    async fn supervise(&self, info: &ProcessInfo, keeper: &impl Keeper) {
+    async fn supervise(&self, info: &ProcessInfo, keeper: &impl RecordKeeper) {
         loop {
             keeper.is_up().await;
             if self.removed.load(Ordering::Acquire) {

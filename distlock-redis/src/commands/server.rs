@@ -8,7 +8,7 @@ use distlock_core::alarm::Alarms;
 use distlock_core::clock::Moment;
 use distlock_core::name::LockName;
 use distlock_core::store::Fault;
-use distlock_core::store::record::Record;
+use distlock_core::store::record::ProcessRecord;
 
 use crate::addr::Addr;
 use crate::commands::confirm;
@@ -24,7 +24,7 @@ use crate::slots::Slot;
 pub(crate) struct Server {
     pub(crate) routing: Routing,
     pub(crate) fences: Fences,
-    pub(crate) record: Arc<Record>,
+    pub(crate) record: Arc<ProcessRecord>,
     pub(crate) records: Arc<RedisRecordKeeper>,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) command_timeout: Duration,
