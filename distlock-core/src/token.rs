@@ -96,8 +96,8 @@ impl Identity {
 
     /// Returns what this manager remembers of a token. A token that a clone of this machine issued is not ours, although
     /// it begins with our name.
-    pub fn memory_of(&self, token: &str) -> Memory {
-        self.number(token).map_or(Memory::None, |number| self.recent.recall(number))
+    pub fn state_of(&self, token: &str) -> TokenState {
+        self.number(token).map_or(TokenState::None, |number| self.recent.recall(number))
     }
 
     /// Notes that the store has answered the release of a token.
@@ -114,9 +114,9 @@ impl Identity {
     }
 }
 
-/// A manager's memory of one token.
+/// The state of one token, as its manager remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum TokenState {
     /// The manager did not issue the token, or issued it too long ago.
     None,
     /// The manager issued the token, and the store has not answered a release of it.
@@ -155,12 +155,12 @@ impl Recent {
         part[at].store(note, Ordering::Relaxed);
     }
 
-    fn recall(&self, number: u64) -> Memory {
+    fn recall(&self, number: u64) -> TokenState {
         let (part, at, note) = Self::place(number);
         match self.0[part].get().map(|part| part[at].load(Ordering::Relaxed)) {
-            Some(noted) if noted == note => Memory::Issued,
-            Some(noted) if noted == note + 1 => Memory::Finished,
-            _ => Memory::None,
+            Some(noted) if noted == note => TokenState::Issued,
+            Some(noted) if noted == note + 1 => TokenState::Finished,
+            _ => TokenState::None,
         }
     }
 
@@ -290,23 +290,23 @@ mod tests {
             identity.issue(true, RESERVATION, Limit::ALONE, now)
         };
         let first = issue(7);
-        assert_eq!(identity.memory_of(&first), Memory::Issued);
+        assert_eq!(identity.state_of(&first), TokenState::Issued);
         identity.finish(&first);
-        assert_eq!(identity.memory_of(&first), Memory::Finished);
+        assert_eq!(identity.state_of(&first), TokenState::Finished);
         // A clone has the same name and counter at another time, or a counter that this manager has not reached.
         let Token { process, number, .. } = Token::parse(&first).expect("a token");
         let (sequence, _) = number.split_at(number.len() - TIME);
         for other in [format!("{sequence}000008"), "1000007".to_owned(), "zzzzzzzzzzzzz".to_owned()]
         {
             let other = format!("{process}.{other}.1500s");
-            assert_eq!(identity.memory_of(&other), Memory::None, "{other}");
+            assert_eq!(identity.state_of(&other), TokenState::None, "{other}");
         }
-        assert_eq!(Identity::new().memory_of(&first), Memory::None, "another process");
+        assert_eq!(Identity::new().state_of(&first), TokenState::None, "another process");
         for nanos in 0..(PARTS * PART) as u64 {
             issue(nanos);
         }
-        assert_eq!(identity.memory_of(&first), Memory::None, "too long ago");
-        assert_eq!(identity.memory_of(&issue(9)), Memory::Issued);
+        assert_eq!(identity.state_of(&first), TokenState::None, "too long ago");
+        assert_eq!(identity.state_of(&issue(9)), TokenState::Issued);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! A message may be late, doubled or forged, and must not free a lock that is in use. A token is released only
 //! if all of this is true:
 //!
-//! - The manager remembers that it issued the token, and that the store has answered its release ([`Memory`]). A
+//! - The manager remembers that it issued the token, and that the store has answered its release ([`TokenState`]). A
 //!   clone of this machine has the name of this process and hears its messages; its tokens are not ours. A token
 //!   whose release was not answered may still be in use, and its own release must be the first, or it would find
 //!   the lock gone.
@@ -31,7 +31,7 @@ use distlock_core::clock::Moment;
 use distlock_core::name::StoredName;
 use distlock_core::store::Message;
 use distlock_core::store::owner::Owner;
-use distlock_core::token::{Identity, Memory};
+use distlock_core::token::{Identity, TokenState};
 
 /// The pause between a message and the release of its token.
 pub(super) const PAUSE: Duration = Duration::from_millis(25);
@@ -88,7 +88,7 @@ impl Orphans {
     /// Notes that the store asks about a token that no line knows. Returns whether the tokens that were asked
     /// about must be looked at after a [`PAUSE`], because this is the first one.
     pub(super) fn ask(&self, message: Message<'_>, identity: &Identity, now: Moment) -> bool {
-        if identity.memory_of(message.token) == Memory::None
+        if identity.state_of(message.token) == TokenState::None
             || self.was_just_released(message.token, now)
         {
             return false;
@@ -117,7 +117,7 @@ impl Orphans {
         is_known: impl FnOnce() -> bool,
     ) -> bool {
         // Keep this order: a lock that is kept is noted before its token leaves its line.
-        identity.memory_of(token) == Memory::Finished
+        identity.state_of(token) == TokenState::Finished
             && !is_known()
             && !identity.number(token).is_some_and(|number| self.is_kept(number, now))
             && !self.was_just_released(token, now)
