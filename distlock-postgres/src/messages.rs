@@ -4,14 +4,14 @@
 //! prefix under which the other one listens, that prefix, and a text of R15.
 
 use distlock_core::name::StoredName;
-use distlock_core::store::{Letter, Listener, Message, Notification};
+use distlock_core::store::{Listener, Message, Notification, ProcessMessage};
 
 /// The kind of a message that an operator has revoked a lock. `schema.sql` has the other kinds.
 pub(crate) const REVOKED: &str = "x";
 
 /// Returns the text of a message to another process.
-pub(crate) fn encode(letter: &Letter) -> String {
-    format!("m {} {}{}", letter.prefix.len(), letter.prefix, letter.text)
+pub(crate) fn encode(message: &ProcessMessage) -> String {
+    format!("m {} {}{}", message.prefix.len(), message.prefix, message.text)
 }
 
 /// Passes a message to the listener. Ignores a text that has another form.
@@ -33,8 +33,8 @@ pub(crate) fn deliver(text: &str, listener: &Listener) {
 }
 
 fn deliver_of_process(length: &str, rest: &str, listener: &Listener) {
-    let letter = length.parse().ok().and_then(|length| rest.split_at_checked(length));
-    let Some((prefix, text)) = letter else { return };
+    let message = length.parse().ok().and_then(|length| rest.split_at_checked(length));
+    let Some((prefix, text)) = message else { return };
     match text.split_once(' ') {
         Some(("q", text)) => listener(Notification::Question { prefix, text }),
         Some(("a", text)) => listener(Notification::Answer(text)),
@@ -61,11 +61,14 @@ mod tests {
 
     #[test]
     fn a_message_to_a_process_arrives_as_it_was_sent() {
-        let letter =
-            |text: &str| Letter { prefix: "my shop:".into(), to: "p".into(), text: text.into() };
-        let question = delivered(&encode(&letter("q who holds it")));
+        let message = |text: &str| ProcessMessage {
+            prefix: "my shop:".into(),
+            to: "p".into(),
+            text: text.into(),
+        };
+        let question = delivered(&encode(&message("q who holds it")));
         assert_eq!(question, r#"Question { prefix: "my shop:", text: "who holds it" }"#);
-        assert_eq!(delivered(&encode(&letter("a me"))), r#"Answer("me")"#);
+        assert_eq!(delivered(&encode(&message("a me"))), r#"Answer("me")"#);
     }
 
     #[test]

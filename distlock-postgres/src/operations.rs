@@ -6,9 +6,9 @@ use std::time::Duration;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::admin::Walked;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
-    LockName, Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed,
-    Store, StoreAdmin,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, LockName,
+    Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, ProcessMessage, Records, Renewal,
+    Renewed, Store, StoreAdmin,
 };
 use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
@@ -53,14 +53,18 @@ impl PostgresStore {
         Ok(Renewed { sent, answers })
     }
 
-    async fn send(&self, letters: &[Letter], answer_by: Moment) -> Result<Vec<bool>, Fault> {
+    async fn send(
+        &self,
+        messages: &[ProcessMessage],
+        answer_by: Moment,
+    ) -> Result<Vec<bool>, Fault> {
         // The message may be a question, whose answer is a message as well.
         self.listen_demand.add_answers();
         let listens = async { Ok(self.pool.listen().await) };
         let _ = self.await_answer(answer_by, None, listens).await;
         let send = async {
-            let processes: Vec<_> = letters.iter().map(|letter| letter.to.as_str()).collect();
-            let texts: Vec<_> = letters.iter().map(messages::encode).collect();
+            let processes: Vec<_> = messages.iter().map(|message| message.to.as_str()).collect();
+            let texts: Vec<_> = messages.iter().map(messages::encode).collect();
             self.pool.session().await?.send(&processes, &texts).await
         };
         Ok(self.await_answer(answer_by, None, send).await?)
@@ -182,8 +186,8 @@ impl ProcessDirectory for PostgresStore {
         })
     }
 
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
-        Box::pin(async move { self.send(&letters, answer_by).await })
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move { self.send(&messages, answer_by).await })
     }
 
     fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {

@@ -1,8 +1,8 @@
 //! The records of processes in Redis: which process holds a lock, for operators (R15).
 //!
 //! `P:process:<id>` describes one process in words, and expires after a minute. `P:processes` lists the processes that
-//! have a record. [`ProcessRecord`](distlock_core::store::record::ProcessRecord) decides when this process writes its record; this
-//! file knows how and where. A record that cannot be written affects no lock.
+//! have a record. [`ProcessRecord`] decides when this process writes its record; this file knows how and where. A record
+//! that cannot be written affects no lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,9 +17,9 @@ use distlock_core::store::admin::{Glance, StoreAdmin, StoreCommand, StoreReply, 
 use distlock_core::store::owner::Owner;
 use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{
-    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter,
-    Listener, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
-    StoreStatus, WakeUps,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
+    Op, OpOn, Outage, ProcessDirectory, ProcessMessage, Records, Renewal, Renewed, Store,
+    StoreEvents, StoreStatus, WakeUps,
 };
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
@@ -327,10 +327,10 @@ impl ProcessDirectory for RedisStore {
         })
     }
 
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
             let mut connection = self.server.any(answer_by).await?;
-            let heard = messages::tell(&mut connection, &letters, answer_by).await?;
+            let heard = messages::tell(&mut connection, &messages, answer_by).await?;
             // A node of a cluster knows only its own subscribers.
             let anywhere = self.server.routing.cluster().is_some();
             Ok(heard.into_iter().map(|heard| heard || anywhere).collect())

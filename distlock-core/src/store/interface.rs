@@ -184,8 +184,8 @@ pub trait ProcessDirectory {
 
     /// Sends messages to other processes, each at most once. Returns one flag for each message, in their order: false if
     /// the store knows that nobody received it.
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, _answer_by: Moment) -> Op<Vec<bool>> {
-        Box::pin(ready(Ok(vec![false; letters.len()])))
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, _answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(ready(Ok(vec![false; messages.len()])))
     }
 
     /// Returns the ids of the processes that have a record under a prefix, in any order.
@@ -228,7 +228,7 @@ pub struct Records {
 
 /// A message to another process.
 #[derive(Debug, Clone)]
-pub struct Letter {
+pub struct ProcessMessage {
     /// The prefix under which the other process listens, with its separator.
     pub prefix: String,
     /// The id of the other process, which its tokens begin with.

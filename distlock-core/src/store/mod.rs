@@ -31,14 +31,15 @@ pub mod term;
 
 pub use admin::StoreAdmin;
 pub use fault::{BackendKind, Fault};
-pub use interface::{Letter, Outage, ProcessDirectory, Records, Store};
+pub use interface::{Outage, ProcessDirectory, ProcessMessage, Records, Store};
 pub use operation::{
     Answer, Attempt, Entered, Entry, Exchange, Exchanged, Freed, Held, Holder, Op, OpOn, Owned,
     Renewal, Renewed,
 };
 pub use owner::Owner;
 pub use reports::{
-    DrivenBy, LinkWatch, Listener, Message, Notification, StoreEvents, StoreStatus, WakeUps, Which,
+    DrivenBy, LinkWatch, Listener, LockFilter, Message, Notification, StoreEvents, StoreStatus,
+    WakeUps,
 };
 pub use term::Term;
 

@@ -25,7 +25,7 @@ pub enum Notification<'a> {
     /// The connection was lost or made again. Notifications may have been missed, and places in the queue lost.
     Interrupted,
     /// The connection for some locks was lost or made again.
-    InterruptedFor(Which<'a>),
+    InterruptedFor(LockFilter<'a>),
     /// Another process asks which locks this one holds and waits for (R15).
     Question {
         /// The prefix under which it asks, with its separator.
@@ -39,11 +39,11 @@ pub enum Notification<'a> {
 
 /// A predicate that selects some locks.
 #[derive(Clone, Copy)]
-pub struct Which<'a>(pub &'a dyn Fn(&LockName) -> bool);
+pub struct LockFilter<'a>(pub &'a dyn Fn(&LockName) -> bool);
 
-impl fmt::Debug for Which<'_> {
+impl fmt::Debug for LockFilter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Which")
+        f.write_str("LockFilter")
     }
 }
 

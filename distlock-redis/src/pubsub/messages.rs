@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
-use distlock_core::store::{Fault, Letter, Notification, Which};
+use distlock_core::store::{Fault, LockFilter, Notification, ProcessMessage};
 use distlock_core::token::Token;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
@@ -18,11 +18,11 @@ use crate::slots::Slot;
 /// Sends messages to other processes. Returns for each whether it had a subscriber.
 pub(crate) async fn tell(
     connection: &mut ConnectionHandle,
-    letters: &[Letter],
+    messages: &[ProcessMessage],
     answer_by: Moment,
 ) -> Result<Vec<bool>, Fault> {
-    let mut pipeline = redis::Pipeline::with_capacity(letters.len());
-    for Letter { prefix, to, text } in letters {
+    let mut pipeline = redis::Pipeline::with_capacity(messages.len());
+    for ProcessMessage { prefix, to, text } in messages {
         pipeline.cmd("PUBLISH").arg(stem(prefix) + to).arg(text);
     }
     let answers = connection.pipeline(&pipeline, Clock::Boottime.now(), answer_by).await?;
@@ -112,7 +112,7 @@ impl Subscription {
         if !stems.is_empty() {
             let slots: HashSet<_> = stems.iter().map(|stem| Slot::of(stem)).collect();
             let is_of_them = |lock: &LockName| slots.contains(&Slot::of(lock.stored()));
-            self.notify(Notification::InterruptedFor(Which(&is_of_them)));
+            self.notify(Notification::InterruptedFor(LockFilter(&is_of_them)));
         }
     }
 }

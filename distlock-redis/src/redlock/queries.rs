@@ -9,7 +9,7 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::select::until;
 use distlock_core::store::{
-    BackendKind, Fault, Held, Holder, Letter, Op, ProcessDirectory as _, Records, Store,
+    BackendKind, Fault, Held, Holder, Op, ProcessDirectory as _, ProcessMessage, Records, Store,
 };
 
 use super::quorum::{FailedNodes, QuorumStore};
@@ -113,11 +113,11 @@ pub(super) fn by_majority(majority: usize, on_all: Vec<Holder>) -> Vec<Holder> {
 /// Sends the messages by every node. One that arrives is enough.
 pub(super) async fn tell(
     quorum: &QuorumStore,
-    letters: Vec<Letter>,
+    messages: Vec<ProcessMessage>,
     answer_by: Moment,
 ) -> Result<Vec<bool>, Fault> {
-    let all = quorum.answers(|node| node.tell(letters.clone(), answer_by)).await?;
-    Ok((0..letters.len()).map(|at| all.iter().any(|told| told.get(at) == Some(&true))).collect())
+    let all = quorum.answers(|node| node.tell(messages.clone(), answer_by)).await?;
+    Ok((0..messages.len()).map(|at| all.iter().any(|told| told.get(at) == Some(&true))).collect())
 }
 
 /// Returns the records of processes, each from a node that has one.

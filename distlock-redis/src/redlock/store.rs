@@ -9,9 +9,9 @@ use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
-    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Freed, Held, Letter, Listener,
-    Message, Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
-    StoreStatus, WakeUps,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Freed, Held, Listener, Message,
+    Notification, Op, OpOn, Outage, ProcessDirectory, ProcessMessage, Records, Renewal, Renewed,
+    Store, StoreStatus, WakeUps,
 };
 
 use super::quorum::QuorumStore;
@@ -122,8 +122,8 @@ impl ProcessDirectory for QuorumStore {
         })
     }
 
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
-        Box::pin(async move { queries::tell(&self, letters, answer_by).await })
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, answer_by: Moment) -> Op<Vec<bool>> {
+        Box::pin(async move { queries::tell(&self, messages, answer_by).await })
     }
 
     fn recorded(self: Arc<Self>, prefix: String, answer_by: Moment) -> Op<Vec<String>> {

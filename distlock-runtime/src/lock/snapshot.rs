@@ -7,7 +7,7 @@ use distlock_core::clock::{Clock, Moment};
 use distlock_core::line::{Batch, Line, Stage};
 use distlock_core::name::StoredName;
 use distlock_core::process_info::Process;
-use distlock_core::store::Letter;
+use distlock_core::store::ProcessMessage;
 use distlock_core::store::owner::Owner;
 use distlock_core::token::Token;
 
@@ -41,7 +41,7 @@ impl LockTable {
         let askers = self.answers.take(Clock::Boottime.now());
         // All of them together get no more than one would.
         let longest = LONGEST_MESSAGE / askers.len().max(1);
-        let mut letters = Vec::with_capacity(askers.len());
+        let mut messages = Vec::with_capacity(askers.len());
         for asker in askers {
             let account = match &self.services.itself {
                 Some(itself) => self.account(&itself.process(), &asker, longest).await,
@@ -49,12 +49,12 @@ impl LockTable {
                 None => "{}".to_owned(),
             };
             let text = format!("a {} {account}", asker.nonces.join(","));
-            letters.push(Letter { prefix: asker.prefix, to: asker.process, text });
+            messages.push(ProcessMessage { prefix: asker.prefix, to: asker.process, text });
         }
         let Services { clock, store, command_timeout, .. } = &self.services;
         let limit = clock.now().after(*command_timeout);
         // If this fails, the askers get no answer.
-        let _ = store.clone().tell(letters, limit).await;
+        let _ = store.clone().tell(messages, limit).await;
     }
 
     /// Writes down what this process has under the asker's prefix, beginning with what it asked about.

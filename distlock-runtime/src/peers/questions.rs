@@ -9,7 +9,7 @@ use distlock_core::clock::Moment;
 use distlock_core::collections::shrink;
 use distlock_core::questions::{Asker, PendingQuestions};
 use distlock_core::select::until;
-use distlock_core::store::{Letter, Store};
+use distlock_core::store::{ProcessMessage, Store};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -139,14 +139,14 @@ impl Questions {
             return said;
         }
         let about = lock.map(|lock| format!(" {lock}")).unwrap_or_default();
-        let letter = |open: &OpenQuestion<'_>| Letter {
+        let message = |open: &OpenQuestion<'_>| ProcessMessage {
             prefix: way.prefix.to_owned(),
             to: open.process.clone(),
             text: format!("q {}wake:{} {}{about}", way.prefix, way.own, open.nonce),
         };
-        let letters = open.iter().map(letter).collect();
+        let messages = open.iter().map(message).collect();
         // If messages cannot be sent, no process is asked.
-        let heard = way.store.clone().tell(letters, way.limit).await.unwrap_or_default();
+        let heard = way.store.clone().tell(messages, way.limit).await.unwrap_or_default();
         for (mut open, heard) in open.into_iter().zip(heard) {
             // The channel has no subscriber: the process is gone, or cannot subscribe.
             if !heard {

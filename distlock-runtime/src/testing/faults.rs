@@ -30,9 +30,9 @@ use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::admin::StoreAdmin;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Letter, Listener,
-    Notification, Op, OpOn, Outage, ProcessDirectory, Records, Renewal, Renewed, Store,
-    StoreStatus, Term,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
+    Notification, Op, OpOn, Outage, ProcessDirectory, ProcessMessage, Records, Renewal, Renewed,
+    Store, StoreStatus, Term,
 };
 
 use crate::builder::LockManagerBuilder;
@@ -570,9 +570,9 @@ impl ProcessDirectory for FaultyStore {
         self.inner.clone().take_leave(process, answer_by)
     }
 
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, answer_by: Moment) -> Op<Vec<bool>> {
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, answer_by: Moment) -> Op<Vec<bool>> {
         Box::pin(async move {
-            self.deliver(answer_by, || self.inner.clone().tell(letters.clone(), answer_by)).await
+            self.deliver(answer_by, || self.inner.clone().tell(messages.clone(), answer_by)).await
         })
     }
 

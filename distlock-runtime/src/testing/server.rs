@@ -12,9 +12,9 @@ use distlock_core::process_info::ProcessInfo;
 use distlock_core::store::admin::StoreAdmin;
 use distlock_core::store::owner::Owner;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Letter,
-    Limit, Listener, Message, Notification, Op, OpOn, Outage, Owned, ProcessDirectory, Records,
-    Renewal, Renewed, Store, StoreStatus, Term,
+    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Holder, Limit,
+    Listener, Message, Notification, Op, OpOn, Outage, Owned, ProcessDirectory, ProcessMessage,
+    Records, Renewal, Renewed, Store, StoreStatus, Term,
 };
 use distlock_core::token::Token;
 use tokio::runtime::Handle;
@@ -341,13 +341,13 @@ impl ProcessDirectory for ReplicaConnection {
         Box::pin(ready(Ok(())))
     }
 
-    fn tell(self: Arc<Self>, letters: Vec<Letter>, _answer_by: Moment) -> Op<Vec<bool>> {
-        let tell = |Letter { prefix, to, text }| {
+    fn tell(self: Arc<Self>, messages: Vec<ProcessMessage>, _answer_by: Moment) -> Op<Vec<bool>> {
+        let tell = |ProcessMessage { prefix, to, text }| {
             let process = self.server.state().processes.get(&to).cloned();
             let process = process.filter(|process| process.prefix == prefix);
             process.map(|process| process.receive(text)).is_some()
         };
-        Box::pin(ready(Ok(letters.into_iter().map(tell).collect())))
+        Box::pin(ready(Ok(messages.into_iter().map(tell).collect())))
     }
 
     fn recorded(self: Arc<Self>, prefix: String, _answer_by: Moment) -> Op<Vec<String>> {
