@@ -83,9 +83,9 @@ pub enum LockError {
     #[error("{lock} is held elsewhere{}", LeaseRemaining(*lease_remaining))]
     #[non_exhaustive]
     Busy {
-        /// Which lock.
+        /// The lock.
         lock: Box<LockName>,
-        /// How long the present holder's lease still runs, if the store could tell; see
+        /// The rest of the present holder's lease, if the store could tell; see
         /// [`lease_remaining`](LockError::lease_remaining).
         lease_remaining: Option<Duration>,
     },
@@ -96,9 +96,9 @@ pub enum LockError {
     #[error("{lock} was lost: {reason}; {}", Aftermath(*stopped))]
     #[non_exhaustive]
     Lost {
-        /// Which lock.
+        /// The lock.
         lock: Box<LockName>,
-        /// How it was lost.
+        /// The reason of the loss.
         reason: LostReason,
         /// Whether a body under it was stopped. Otherwise there was none (a guard was held), or it had
         /// returned.
@@ -127,7 +127,7 @@ pub enum LockError {
     #[error("{}{kind}{}", Of(lock.as_deref()), Because(cause.as_deref()))]
     #[non_exhaustive]
     Backend {
-        /// Which lock; `None` where the manager itself could not be connected.
+        /// The lock; `None` if the manager itself could not be connected.
         lock: Option<Box<LockName>>,
         /// The kind of failure, for code that treats them differently.
         kind: BackendKind,
@@ -141,7 +141,7 @@ pub enum LockError {
     #[error("{lock} has a key that cannot be used: {reason}")]
     #[non_exhaustive]
     InvalidKey {
-        /// Which lock.
+        /// The lock.
         lock: Box<LockName>,
         /// The mistake and its fix.
         reason: &'static str,
@@ -163,7 +163,7 @@ pub enum LockError {
     )]
     #[non_exhaustive]
     WouldDeadlock {
-        /// Which lock.
+        /// The lock.
         lock: Box<LockName>,
         /// The fix.
         hint: &'static str,

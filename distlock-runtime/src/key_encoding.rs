@@ -225,7 +225,7 @@ impl<T: Float> Float for Wrapping<T> {}
 impl<T: Float> Float for Saturating<T> {}
 impl<T: Float + ToOwned> Float for Cow<'_, T> {}
 
-/// A way `As` in which a value can stand in a key. See the [module](self).
+/// A way `As` in which a value can stand in a key. The docs of this file explain it.
 pub trait Stands<As> {}
 
 impl<T: ?Sized> Stands<u8> for T {}

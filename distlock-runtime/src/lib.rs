@@ -18,7 +18,6 @@ mod global;
 mod integrations;
 mod key_encoding;
 mod leader;
-
 mod lock;
 #[doc(hidden)]
 pub mod macro_support;

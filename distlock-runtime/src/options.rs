@@ -19,7 +19,7 @@ use distlock_core::store::Term;
 use crate::error::LockError;
 use crate::ranges::{check_hold, check_ttl};
 
-/// Whether a body is stopped when its lease is lost: see
+/// The behaviour when the lease of a body is lost: see
 /// [`LockRequest::on_lost`](crate::LockRequest::on_lost).
 ///
 /// ```
@@ -56,8 +56,8 @@ pub enum OnLost {
     Continue,
 }
 
-/// When the caller of [`LockRequest::run`](crate::LockRequest::run), or of a function with the
-/// attribute, has its result: see [`LockRequest::release`](crate::LockRequest::release).
+/// The moment at which the caller of [`LockRequest::run`](crate::LockRequest::run), or of a function with the
+/// attribute, gets its result: see [`LockRequest::release`](crate::LockRequest::release).
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -84,7 +84,8 @@ pub enum Release {
     Background,
 }
 
-/// Which callers may hold a lock together: see [`LockRequest::mode`](crate::LockRequest::mode).
+/// The mode of a lock, which decides who may hold it together: see
+/// [`LockRequest::mode`](crate::LockRequest::mode).
 ///
 /// ```
 /// # use distlock_runtime as distlock;
@@ -281,8 +282,8 @@ mod tests {
             let usual = none().resolve(manager).expect("all are in range");
             for call in &calls {
                 let known = call.resolve_over(manager, &usual).map_err(|error| error.to_string());
-                let anew = call.resolve(manager).map_err(|error| error.to_string());
-                assert_eq!(format!("{known:?}"), format!("{anew:?}"), "{call:?}");
+                let again = call.resolve(manager).map_err(|error| error.to_string());
+                assert_eq!(format!("{known:?}"), format!("{again:?}"), "{call:?}");
             }
         }
     }

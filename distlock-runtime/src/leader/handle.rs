@@ -162,7 +162,7 @@ impl Leader {
     /// Gives the lead up, if this process has it. The next in line has it at once, and this process
     /// campaigns again after the others. Returns when the store has confirmed that.
     ///
-    /// Where no other process campaigns, this one leads again at once. To stop, use
+    /// If no other process campaigns, this one leads again at once. To stop, use
     /// [`withdraw`](Self::withdraw).
     ///
     /// ```

@@ -11,7 +11,7 @@ use super::observer::Via;
 
 /// The times when a lease began and ended, and a note of which of the two was reported.
 pub(crate) struct Account {
-    /// When the call's own attempt was sent, if it made one.
+    /// The time when the call's own attempt was sent, if it made one.
     sent: Moment,
     since: AtomicU64,
     /// Zero while the lease lasts.

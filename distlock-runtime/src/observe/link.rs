@@ -29,7 +29,7 @@ struct LinkOutage {
     logged: Mutex<Logged>,
 }
 
-/// How much of an outage was logged.
+/// The part of an outage that was logged.
 #[derive(Debug)]
 enum Logged {
     /// Nothing yet. These are the fields of its line.

@@ -67,32 +67,32 @@ use crate::error::{LockError, LostReason};
 /// [`LockName::key`] contains values, and there is no limit to their number: not for metrics.
 #[allow(unused_variables)]
 pub trait Observer: Send + Sync + 'static {
-    /// Is called when a call waits for a lock: until others release it, or for a store that cannot be reached.
+    /// Receives that a call waits for a lock: until others release it, or for a store that cannot be reached.
     fn waiting(&self, lock: &LockName, event: &Waiting) {}
 
-    /// Is called when a call has its lock.
+    /// Receives that a call has its lock.
     fn acquired(&self, lock: &LockName, event: &Acquired) {}
 
-    /// Is called when a call has ended without its lock, because it was refused or cancelled.
+    /// Receives that a call has ended without its lock, because it was refused or cancelled.
     fn refused(&self, lock: &LockName, event: &Refused<'_>) {}
 
-    /// Is called when a holder has given up its lock: the release is sent, or another call of this process has it.
+    /// Receives that a holder has given up its lock: the release is sent, or another call of this process has it.
     fn released(&self, lock: &LockName, event: &Released) {}
 
-    /// Is called when the manager has renewed a lease, or has failed to. After a failure it tries again while the
+    /// Receives that the manager has renewed a lease, or has failed to. After a failure it tries again while the
     /// lease lasts. Not called for [`LockGuard::extend`](crate::LockGuard::extend).
     fn renewed(&self, lock: &LockName, event: &Renewed) {}
 
-    /// Is called when a lease was lost while it was held.
+    /// Receives that a lease was lost while it was held.
     fn lost(&self, lock: &LockName, event: &Lost) {}
 
-    /// Is called when a body has returned, but its lock could not be released at once.
+    /// Receives that a body has returned, but its lock could not be released at once.
     fn released_late(&self, lock: &LockName, event: &ReleasedLate) {}
 
-    /// Is called when a connection to the store was made or lost, or the server turned out to be misconfigured.
+    /// Receives that a connection to the store was made or lost, or that the server turned out to be misconfigured.
     fn connection(&self, event: &Connection) {}
 
-    /// Is called when the store has answered a command, or has failed to answer in time.
+    /// Receives that the store has answered a command, or has failed to answer in time.
     fn command(&self, event: &Command) {}
 }
 
@@ -104,13 +104,13 @@ pub struct Waiting {
     pub outage: bool,
 }
 
-/// How a call got its lock.
+/// The event of a call that has its lock.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquired {
     /// The time from the call until it had the lock.
     pub waited: Duration,
-    /// How it got the lock.
+    /// The way in which it got the lock.
     pub via: Via,
     /// The fencing token, larger than that of every earlier holder.
     pub fencing_token: u64,
@@ -133,7 +133,7 @@ impl Acquired {
     }
 }
 
-/// How a call got its lock.
+/// The way in which a call got its lock.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Via {
@@ -147,7 +147,7 @@ pub enum Via {
     Outer,
 }
 
-/// How a call ended without its lock.
+/// The event of a call that has ended without its lock.
 #[non_exhaustive]
 #[derive(Debug, Clone)]
 pub struct Refused<'a> {
@@ -177,7 +177,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// How the hold of a lock ended.
+/// The event of a hold that has ended.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
@@ -190,7 +190,7 @@ pub struct Released {
     pub lost: bool,
 }
 
-/// How the renewal of a lease ended.
+/// The event of a renewal, which has succeeded or failed.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewed {
@@ -199,7 +199,7 @@ pub struct Renewed {
     pub ok: bool,
 }
 
-/// How a lease was lost.
+/// The event of a lease that was lost.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {

@@ -221,7 +221,7 @@ impl Questions {
     }
 }
 
-/// What is known of a process without a question.
+/// The answer of a process that needs no new question, if there is one.
 enum RecentAnswer {
     /// A recent report that names the leases.
     Report(Arc<PeerReport>),

@@ -57,7 +57,7 @@ use crate::request::LockRequest;
 ///
 /// # Cancel safety
 ///
-/// A request that is dropped while it waits for the lock, or while it holds it, leaves no lock behind.
+/// A request that is dropped while it waits for the lock or holds it leaves no lock in the store.
 #[must_use = "if unused the lock is freed at once: bind it to a name, `_lock`; with `_` it is freed at once, too"]
 pub struct Locked<K, O = Defaults> {
     guard: LockGuard,
