@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 use super::faults::{FaultState, FaultyStore};
-use super::server::{ReplicaConnection, TestServer};
+use super::server::{ReplicaConnection, VirtualServer};
 use crate::builder::LockManagerBuilder;
 use crate::engine::RunsOn;
 use crate::error::LockError;
@@ -26,7 +26,7 @@ const ELSEWHERE: Duration = Duration::from_secs(30);
 
 /// The place of a test's locks.
 pub(super) enum Backing {
-    Memory(Arc<TestServer>),
+    Memory(Arc<VirtualServer>),
     Real(Real),
 }
 

@@ -13,9 +13,9 @@ use super::backing::{Backing, Real, VARIABLE, resume};
 use super::condition::Condition;
 use super::faults::FaultState;
 use super::history::History;
-use super::record::{Record, Recorder};
+use super::record::{HoldRecord, HoldRecorder};
 use super::replica::Replica;
-use super::server::TestServer;
+use super::server::VirtualServer;
 use crate::builder::LockManagerBuilder;
 use crate::error::BackendKind;
 use crate::manager::LockManager;
@@ -46,7 +46,7 @@ pub struct Locks {
 /// The state that clones share.
 struct SharedStore {
     backing: Arc<Backing>,
-    record: Arc<Record>,
+    record: Arc<HoldRecord>,
     /// The faults of the store for all processes.
     state: Arc<FaultState>,
     replicas: Mutex<Vec<Replica>>,
@@ -81,7 +81,7 @@ impl Locks {
     /// Outside a tokio runtime with a clock: call it in a `#[tokio::test]`.
     #[allow(clippy::new_without_default)] // It needs a runtime.
     pub fn new() -> Self {
-        Self::of(Backing::Memory(Arc::new(TestServer::new(true))))
+        Self::of(Backing::Memory(Arc::new(VirtualServer::new(true))))
     }
 
     /// Makes a store that grants every lock to every replica at once, so that a test can show that it is able to
@@ -106,7 +106,7 @@ impl Locks {
     ///
     /// As [`new`](Self::new).
     pub fn broken() -> Self {
-        Self::of(Backing::Memory(Arc::new(TestServer::new(false))))
+        Self::of(Backing::Memory(Arc::new(VirtualServer::new(false))))
     }
 
     /// Makes a store on the server that `DISTLOCK_TEST_URL` names, under a random prefix of this call's own. Without
@@ -558,7 +558,7 @@ impl Locks {
     fn of(backing: Backing) -> Self {
         let shared = SharedStore {
             backing: Arc::new(backing),
-            record: Arc::new(Record::new()),
+            record: Arc::new(HoldRecord::new()),
             state: Arc::default(),
             replicas: Mutex::default(),
             issued: AtomicU64::new(0),
@@ -570,7 +570,8 @@ impl Locks {
         let state = Arc::new(FaultState::default());
         let states = vec![state.clone(), self.shared.state.clone()];
         let record = self.shared.record.clone();
-        let builder = builder.probed_by(Arc::new(Recorder { replica: name.to_owned(), record }));
+        let builder =
+            builder.probed_by(Arc::new(HoldRecorder { replica: name.to_owned(), record }));
         let backing = self.shared.backing.clone();
         match backing.manager(builder, states) {
             Ok(manager) => Replica { name: name.into(), manager, state, backing },

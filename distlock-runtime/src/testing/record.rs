@@ -14,7 +14,7 @@ use crate::observe::LeaseEvent;
 use crate::observe::probe::Probe;
 
 /// The holds of all replicas.
-pub(super) struct Record {
+pub(super) struct HoldRecord {
     start: Instant,
     state: Mutex<RecordState>,
     changed: Notify,
@@ -47,7 +47,7 @@ impl HoldSpan {
     }
 }
 
-impl Record {
+impl HoldRecord {
     pub(super) fn new() -> Self {
         Self { start: Instant::now(), state: Mutex::default(), changed: Notify::new() }
     }
@@ -156,12 +156,12 @@ fn at<'a>(then: u64, spans: &'a [&'a HoldSpan]) -> impl Iterator<Item = &'a Hold
 }
 
 /// Adds the holds of one replica to the record.
-pub(super) struct Recorder {
+pub(super) struct HoldRecorder {
     pub(super) replica: String,
-    pub(super) record: Arc<Record>,
+    pub(super) record: Arc<HoldRecord>,
 }
 
-impl Probe for Recorder {
+impl Probe for HoldRecorder {
     fn see(
         &self,
         lock: &LockName,
@@ -174,8 +174,8 @@ impl Probe for Recorder {
     }
 }
 
-impl fmt::Debug for Recorder {
+impl fmt::Debug for HoldRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("replica", &self.replica).finish_non_exhaustive()
+        f.debug_struct("HoldRecorder").field("replica", &self.replica).finish_non_exhaustive()
     }
 }

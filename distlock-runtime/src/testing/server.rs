@@ -26,14 +26,14 @@ const KEPT_LONGER: Duration = Duration::from_millis(100);
 
 /// The server that all replicas of a test share.
 #[derive(Debug)]
-pub(super) struct TestServer {
+pub(super) struct VirtualServer {
     clock: Clock,
     /// If false, every lock is granted to every call.
     excludes: bool,
     state: Mutex<ServerState>,
 }
 
-impl TestServer {
+impl VirtualServer {
     pub(super) fn new(excludes: bool) -> Self {
         // A moment of zero means that something has not happened, so time begins later.
         let now = callers_time();
@@ -134,7 +134,7 @@ impl TestServer {
 /// The connection of one replica to the server.
 #[derive(Debug)]
 pub(super) struct ReplicaConnection {
-    pub(super) server: Arc<TestServer>,
+    pub(super) server: Arc<VirtualServer>,
     pub(super) runtime: Handle,
     /// The prefix of its manager, with its separator.
     pub(super) prefix: String,

@@ -24,7 +24,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The lock around requests of type `R`, which are answered with an `A`.
 pub(crate) struct Rule<R, A> {
-    keys: KeySource<R, A>,
+    keys: ConfiguredKeys<R, A>,
     manager: LockManager,
     label: Label,
     pub(crate) options: LockOptions,
@@ -38,7 +38,7 @@ type RequestKey<R, A> = dyn Fn(&R) -> Result<Option<LockKey>, Box<A>> + Send + S
 type FailureAnswer<A> = dyn Fn(&LockError) -> A + Send + Sync;
 
 /// The source of a request's keys, as it was configured.
-enum KeySource<R, A> {
+enum ConfiguredKeys<R, A> {
     Missing,
     Templates(Arc<[PathTemplate]>),
     Function(Arc<RequestKey<R, A>>),
@@ -61,7 +61,7 @@ impl<R, A> Rule<R, A> {
     pub(crate) fn new(manager: LockManager, caller: &'static Location<'static>) -> Self {
         let made = format!("{}:{}", caller.file(), caller.line());
         Self {
-            keys: KeySource::Missing,
+            keys: ConfiguredKeys::Missing,
             manager,
             label: Label::Shared(made.into()),
             options: LockOptions::default(),
@@ -77,15 +77,16 @@ impl<R, A> Rule<R, A> {
         keys: impl Iterator<Item = RouteKey>,
         caller: &'static Location<'static>,
     ) {
-        self.keys =
-            KeySource::Templates(keys.map(|key| PathTemplate::new(key.source, caller)).collect());
+        self.keys = ConfiguredKeys::Templates(
+            keys.map(|key| PathTemplate::new(key.source, caller)).collect(),
+        );
     }
 
     pub(crate) fn function(
         &mut self,
         key: impl Fn(&R) -> Result<Option<LockKey>, Box<A>> + Send + Sync + 'static,
     ) {
-        self.keys = KeySource::Function(Arc::new(key));
+        self.keys = ConfiguredKeys::Function(Arc::new(key));
     }
 
     pub(crate) fn on_fail(&mut self, answer: impl Fn(&LockError) -> A + Send + Sync + 'static) {
@@ -111,12 +112,12 @@ impl<R, A> Rule<R, A> {
             check_busy_status(status)?;
         }
         match &self.keys {
-            KeySource::Templates(templates) if templates.is_empty() => {
+            ConfiguredKeys::Templates(templates) if templates.is_empty() => {
                 Err(LockError::invalid_option("keys: none; name at least one"))
             }
-            KeySource::Templates(templates) => Ok(Source::Templates(templates)),
-            KeySource::Function(function) => Ok(Source::Function(&**function)),
-            KeySource::Missing => Err(LockError::invalid_option(
+            ConfiguredKeys::Templates(templates) => Ok(Source::Templates(templates)),
+            ConfiguredKeys::Function(function) => Ok(Source::Function(&**function)),
+            ConfiguredKeys::Missing => Err(LockError::invalid_option(
                 "key: missing; say what to lock with `.key(\"order:{order_id:u64}\")` or `.key_fn(…)`",
             )),
         }
@@ -154,9 +155,9 @@ impl<R, A> Rule<R, A> {
 impl<R, A> Clone for Rule<R, A> {
     fn clone(&self) -> Self {
         let keys = match &self.keys {
-            KeySource::Missing => KeySource::Missing,
-            KeySource::Templates(templates) => KeySource::Templates(templates.clone()),
-            KeySource::Function(function) => KeySource::Function(function.clone()),
+            ConfiguredKeys::Missing => ConfiguredKeys::Missing,
+            ConfiguredKeys::Templates(templates) => ConfiguredKeys::Templates(templates.clone()),
+            ConfiguredKeys::Function(function) => ConfiguredKeys::Function(function.clone()),
         };
         Self {
             keys,
@@ -172,9 +173,9 @@ impl<R, A> Clone for Rule<R, A> {
 impl<R, A> fmt::Debug for Rule<R, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key: &dyn fmt::Debug = match &self.keys {
-            KeySource::Missing => &"missing",
-            KeySource::Templates(templates) => templates,
-            KeySource::Function(_) => &"a function",
+            ConfiguredKeys::Missing => &"missing",
+            ConfiguredKeys::Templates(templates) => templates,
+            ConfiguredKeys::Function(_) => &"a function",
         };
         f.debug_struct("Rule")
             .field("key", key)

@@ -17,13 +17,13 @@ use crate::key_encoding::{KeyText, Part};
 #[derive(Debug)]
 pub(crate) struct PathTemplate {
     source: &'static str,
-    pieces: Vec<TemplatePiece>,
+    pieces: Vec<PathPiece>,
     /// For each parameter, the character that ends its value.
     separators: Vec<Option<char>>,
 }
 
 #[derive(Debug, PartialEq)]
-enum TemplatePiece {
+enum PathPiece {
     Text(String),
     Parameter(String, ParameterType),
 }
@@ -68,7 +68,7 @@ impl PathTemplate {
     /// Parses a template. An error names the mistake and its fix.
     fn parse(source: &'static str) -> Result<Self, String> {
         let pieces = scan(source)?;
-        if let [TemplatePiece::Text(text)] = &pieces[..] {
+        if let [PathPiece::Text(text)] = &pieces[..] {
             foreign_placeholder(text)?;
         }
         let separators = separators(&pieces)?;
@@ -83,8 +83,8 @@ impl PathTemplate {
     /// Returns whether every placeholder has its parameter.
     pub(crate) fn finds(&self, is_there: impl Fn(&str) -> bool) -> bool {
         self.pieces.iter().all(|piece| match piece {
-            TemplatePiece::Parameter(name, _) => is_there(name),
-            TemplatePiece::Text(_) => true,
+            PathPiece::Parameter(name, _) => is_there(name),
+            PathPiece::Text(_) => true,
         })
     }
 
@@ -93,7 +93,7 @@ impl PathTemplate {
     pub(crate) fn fill(&self, parameters: &[(&str, &str)]) -> Result<LockKey, LockError> {
         let mut values = Vec::with_capacity(self.separators.len());
         for piece in &self.pieces {
-            let TemplatePiece::Parameter(name, of) = piece else { continue };
+            let PathPiece::Parameter(name, of) = piece else { continue };
             let mut values_of_name = parameters.iter().filter(|(has, _)| has == name);
             let Some((_, value)) = values_of_name.next() else {
                 return Err(self.no_parameter(name, parameters));
@@ -109,8 +109,8 @@ impl PathTemplate {
         let text = KeyText::new(&self.separators);
         let mut values = values.iter();
         let parts = self.pieces.iter().filter_map(|piece| match piece {
-            TemplatePiece::Text(literal) => Some(FilledPiece::Text(literal)),
-            TemplatePiece::Parameter(..) => {
+            PathPiece::Text(literal) => Some(FilledPiece::Text(literal)),
+            PathPiece::Parameter(..) => {
                 values.next().map(|value| FilledPiece::Value(text.value(value.as_str(), 0)))
             }
         });
@@ -160,7 +160,7 @@ impl std::fmt::Display for FilledPieces<'_> {
 }
 
 /// Splits a template into its pieces.
-fn scan(source: &str) -> Result<Vec<TemplatePiece>, String> {
+fn scan(source: &str) -> Result<Vec<PathPiece>, String> {
     if source.is_empty() {
         return Err(
             "it is empty; say what to lock, for example \"order:{order_id:u64}\"".to_owned()
@@ -185,14 +185,14 @@ fn scan(source: &str) -> Result<Vec<TemplatePiece>, String> {
         };
         let (name, of) = parameter(inside)?;
         if !text.is_empty() {
-            pieces.push(TemplatePiece::Text(std::mem::take(&mut text)));
+            pieces.push(PathPiece::Text(std::mem::take(&mut text)));
         }
-        pieces.push(TemplatePiece::Parameter(name.to_owned(), of));
+        pieces.push(PathPiece::Parameter(name.to_owned(), of));
         rest = after;
     }
     text.push_str(rest);
     if !text.is_empty() {
-        pieces.push(TemplatePiece::Text(text));
+        pieces.push(PathPiece::Text(text));
     }
     Ok(pieces)
 }
@@ -283,13 +283,13 @@ fn foreign_placeholder(text: &str) -> Result<(), String> {
 
 /// Returns for each placeholder the character that ends its value, as in the attribute: the first character of the
 /// text between this value and the next one.
-fn separators(pieces: &[TemplatePiece]) -> Result<Vec<Option<char>>, String> {
+fn separators(pieces: &[PathPiece]) -> Result<Vec<Option<char>>, String> {
     let mut separators = Vec::new();
     for (at, piece) in pieces.iter().enumerate() {
-        let TemplatePiece::Parameter(name, _) = piece else { continue };
+        let PathPiece::Parameter(name, _) = piece else { continue };
         separators.push(match (pieces.get(at + 1), pieces.get(at + 2)) {
-            (Some(TemplatePiece::Text(text)), Some(TemplatePiece::Parameter(..))) => text.chars().next(),
-            (Some(TemplatePiece::Parameter(next, _)), _) => {
+            (Some(PathPiece::Text(text)), Some(PathPiece::Parameter(..))) => text.chars().next(),
+            (Some(PathPiece::Parameter(next, _)), _) => {
                 return Err(format!(
                     "nothing separates `{{{name}}}` from `{{{next}}}`, so different values could make \
                      the same key; write a `:` between them"
