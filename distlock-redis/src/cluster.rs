@@ -38,7 +38,7 @@ use crate::pubsub::subscription::{Channels, Subscription};
 use crate::slots::{Slot, SlotMap};
 
 /// The shortest time between two reads of the map.
-pub(crate) const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
+const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
 const NO_NODE: &str = "no node of the cluster has the slot of this lock";
 
 /// How often the map is read if nothing else requests it.
@@ -60,16 +60,16 @@ pub(crate) struct ClusterConfig {
 
 /// A cluster.
 pub(crate) struct Cluster {
-    pub(crate) seeds: Vec<ConnectionInfo>,
-    pub(crate) config: ClusterConfig,
-    pub(crate) topology: watch::Sender<Arc<Topology>>,
+    seeds: Vec<ConnectionInfo>,
+    config: ClusterConfig,
+    topology: watch::Sender<Arc<Topology>>,
     /// Notified when the map must be read again.
-    pub(crate) wanted: Notify,
+    wanted: Notify,
     /// Counters that number links and nodes.
     links: AtomicU64,
     nodes: AtomicUsize,
     /// Selects the node that is asked first the next time.
-    pub(crate) turn: AtomicUsize,
+    turn: AtomicUsize,
     /// Whether messages are sent within a shard, which needs Redis 7.
     pub(crate) sharded: Arc<AtomicBool>,
     listener: OnceLock<NodeListener>,
@@ -236,7 +236,7 @@ impl Cluster {
     }
 
     /// Builds the topology for a map. Nodes that exist already are kept.
-    pub(crate) fn topology_of(
+    fn topology_of(
         &self,
         slots: SlotMap,
         before: &Topology,
@@ -264,7 +264,7 @@ impl Cluster {
 
     /// Returns the TLS client for a node. If the cluster names the node by its IP address, the certificate must be for
     /// the host name under which the cluster is known.
-    pub(crate) fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
+    fn tls_for(&self, node: &Addr) -> Option<Arc<TlsClient>> {
         let tls = self.config.link.tls.as_ref()?;
         let named = self.seeds.iter().map(Addr::of).find(|seed| !seed.is_ip());
         match named.filter(|_| node.is_ip()) {
@@ -383,7 +383,7 @@ impl Cluster {
     }
 
     /// Returns how to connect to some node, another one each time.
-    pub(crate) fn some_node(&self) -> ConnectionInfo {
+    fn some_node(&self) -> ConnectionInfo {
         let addrs = self.topology.borrow().slots.nodes().to_vec();
         match self.next(&addrs) {
             Some(addr) => addr.info(&self.seeds[0]),
@@ -478,7 +478,7 @@ impl fmt::Debug for Cluster {
 }
 
 /// Reads the map whenever it is requested, until the engine's runtime is dropped.
-pub(crate) async fn supervise(cluster: Arc<Cluster>) {
+async fn supervise(cluster: Arc<Cluster>) {
     cluster.wanted.notified().await;
     loop {
         cluster.refresh().await;

@@ -12,14 +12,14 @@ use crate::addr::Addr;
 use crate::slots::Slot;
 
 /// The most redirections in a row that are followed.
-const HOPS: u32 = 5;
+const MOST_HOPS: u32 = 5;
 /// How long to wait before retrying while a slot is being migrated (`TRYAGAIN`).
-const APART: Duration = Duration::from_millis(20);
+const MIGRATION_PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait for a node that cannot serve now, or for its successor.
-const DOWN: Duration = Duration::from_millis(50);
+const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Part of the error that a script gets midway when it touches a key that is missing or was already migrated.
-const GONE_AHEAD: &str = "non local key";
+const NOT_LOCAL: &str = "non local key";
 
 /// A refusal of a node to run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Redirect {
             "ASK" => Some(Self::Ask { to: Addr::parse(to()?.0, by)? }),
             "TRYAGAIN" => Some(Self::TryAgain),
             // No script of this crate gets this error after it has changed anything.
-            "ERR" if error.to_string().contains(GONE_AHEAD) => Some(Self::TryAgain),
+            "ERR" if error.to_string().contains(NOT_LOCAL) => Some(Self::TryAgain),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Some(Self::Unavailable),
             _ => None,
         }
@@ -92,14 +92,14 @@ impl RedirectHistory {
         let again = self.last.as_ref() == Some(&redirect);
         self.last = Some(redirect.clone());
         match redirect {
-            Redirect::TryAgain => self.rest(APART),
-            Redirect::Unavailable => self.rest(DOWN),
-            Redirect::Moved { .. } | Redirect::Ask { .. } if self.hops == HOPS => {
+            Redirect::TryAgain => self.rest(MIGRATION_PAUSE),
+            Redirect::Unavailable => self.rest(UNAVAILABLE_PAUSE),
+            Redirect::Moved { .. } | Redirect::Ask { .. } if self.hops == MOST_HOPS => {
                 RedirectTarget::GiveUp
             }
             // If nodes redirect to each other, one of them does not know the migration yet.
             Redirect::Moved { .. } if again || self.hops > 0 => {
-                self.hop(RedirectTarget::Owner(jittered(APART)))
+                self.hop(RedirectTarget::Owner(jittered(MIGRATION_PAUSE)))
             }
             Redirect::Moved { .. } => self.hop(RedirectTarget::Owner(Duration::ZERO)),
             Redirect::Ask { to } => self.hop(RedirectTarget::Asking(to)),
@@ -212,7 +212,7 @@ mod tests {
         assert!(
             matches!(way.next(Redirect::Unavailable), RedirectTarget::Owner(pause) if !pause.is_zero())
         );
-        for hop in 0..HOPS {
+        for hop in 0..MOST_HOPS {
             assert_ne!(
                 way.next(moved(["a", "b"][hop as usize % 2])),
                 RedirectTarget::GiveUp,

@@ -16,10 +16,12 @@ use crate::node::Node;
 use crate::redirect::{Redirect, RedirectHistory, RedirectTarget};
 use crate::slots::Slot;
 
-const SENT_ABOUT: &str = "the nodes of the cluster send this lock's commands from one to another";
+const TOO_MANY_REDIRECTS: &str =
+    "the nodes of the cluster send this lock's commands from one to another";
 
-const APART: &str = "the slot of this lock is on its way to another node of the cluster";
-const DOWN: &str = "the node of the cluster that has the slot of this lock does not serve it now";
+const MIGRATING: &str = "the slot of this lock is on its way to another node of the cluster";
+const UNAVAILABLE: &str =
+    "the node of the cluster that has the slot of this lock does not serve it now";
 
 /// The most links for commands to one node.
 const MOST_CONNECTIONS: usize = 64;
@@ -129,7 +131,7 @@ pub(crate) struct Route<'a> {
 
 /// The redirections of a command.
 struct Detour {
-    way: RedirectHistory,
+    history: RedirectHistory,
     next: RedirectTarget,
 }
 
@@ -176,7 +178,9 @@ impl<'a> Route<'a> {
                 connection.asking = true;
                 connection
             }
-            RedirectTarget::GiveUp => return Err(Fault::passing(BackendKind::Other, SENT_ABOUT)),
+            RedirectTarget::GiveUp => {
+                return Err(Fault::passing(BackendKind::Other, TOO_MANY_REDIRECTS));
+            }
         };
         connection.resent = true;
         Ok(connection)
@@ -191,7 +195,7 @@ impl<'a> Route<'a> {
 
     /// Whether the slot was being migrated when the command was last refused.
     pub(crate) fn is_migrating(&self) -> bool {
-        self.detour.as_ref().is_some_and(|detour| detour.way.is_migrating())
+        self.detour.as_ref().is_some_and(|detour| detour.history.is_migrating())
     }
 
     /// Whether to send the command again: a node of a cluster has said that it did not run the command, and there is
@@ -215,15 +219,16 @@ impl<'a> Route<'a> {
             Redirect::Ask { .. } | Redirect::TryAgain => {}
         }
         let passing = match &redirect {
-            Redirect::Moved { .. } | Redirect::Ask { .. } => SENT_ABOUT,
-            Redirect::TryAgain => APART,
-            Redirect::Unavailable => DOWN,
+            Redirect::Moved { .. } | Redirect::Ask { .. } => TOO_MANY_REDIRECTS,
+            Redirect::TryAgain => MIGRATING,
+            Redirect::Unavailable => UNAVAILABLE,
         };
         *fault = Fault::passing(BackendKind::Other, passing);
-        let mut way = self.detour.take().map_or_else(RedirectHistory::default, |detour| detour.way);
-        let next = way.next(redirect);
+        let mut history =
+            self.detour.take().map_or_else(RedirectHistory::default, |detour| detour.history);
+        let next = history.next(redirect);
         let should_retry = next != RedirectTarget::GiveUp && Clock::Boottime.now() < self.answer_by;
-        self.detour = Some(Box::new(Detour { way, next }));
+        self.detour = Some(Box::new(Detour { history, next }));
         should_retry
     }
 }

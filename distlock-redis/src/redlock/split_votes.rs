@@ -1,7 +1,7 @@
 //! Tokens that wait with the votes of some nodes, but not of a majority.
 //!
 //! Several waiters may have the votes of some nodes each, and none a majority. So a token without a majority offers its
-//! votes to an earlier one ([`RedisStore::offer`]). The earliest token never gives votes back and all others do, so the
+//! votes to an earlier one (`RedisStore::offer`). The earliest token never gives votes back and all others do, so the
 //! earliest has a majority after one more round. A node that learns of an earlier token later notifies the token that
 //! it has voted for (R4), which then offers again.
 //!
