@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
-use distlock_core::name::StoredName;
+use distlock_core::name::{LockName, StoredName};
 use distlock_core::store::{BackendKind, Fault, Listener, Outage, WakeUps};
 use tokio::runtime::Handle;
 
@@ -46,6 +46,12 @@ impl Routing {
             Self::One(node) => Some(use_node(node)),
             Self::Cluster(cluster) => cluster.owner(Slot::of(lock)).map(|node| use_node(&node)),
         }
+    }
+
+    /// Whether a process that reserves this lock for a token of ours can notify us.
+    pub(crate) fn is_notified(&self, lock: &LockName) -> bool {
+        let covers = |node: &Node| node.subscription.covers(lock);
+        self.with_node(lock.stored(), covers).unwrap_or(false)
     }
 
     /// Returns a number for the node that has a lock. Renewals of locks with different numbers are sent to different

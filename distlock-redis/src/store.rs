@@ -191,8 +191,7 @@ impl Store for RedisStore {
     }
 
     fn is_notified(&self, lock: &LockName) -> bool {
-        let covers = |node: &Node| node.subscription.covers(lock);
-        self.server.routing.with_node(lock.stored(), covers).unwrap_or(false)
+        self.server.routing.is_notified(lock)
     }
 
     fn hears_answers(&self, lock: &LockName) -> bool {

@@ -46,8 +46,11 @@ pub(crate) async fn try_acquire(
 ) -> Result<Answer, Fault> {
     let owner = &*attempt.owner;
     let fences = &server.fences;
-    let counter = &*fences.of(&owner.lock);
-    server.keep_subscribed(&owner.lock, attempt.term.stored_for());
+    let counter = fences.of(&owner.lock);
+    if counter.is_of_other_prefix() {
+        server.keep_subscribed(&owner.lock, attempt.term.stored_for());
+    }
+    let counter = &*counter;
     if fences.wants_script(counter, connection) {
         return Box::pin(queue.try_share(server, attempt, connection, answer_by)).await;
     }
@@ -77,7 +80,9 @@ pub(crate) async fn try_acquire(
         }
     }
     if raised && fences.is_new(counter, fence, seen)? {
-        server.confirm(connection, ticket, answer_by).await?;
+        if server.replicas.is_some() {
+            server.confirm(connection, ticket, answer_by).await?;
+        }
         return Ok(Answer::Granted { fence, sent });
     }
     // R2: data was lost while the connection was up.

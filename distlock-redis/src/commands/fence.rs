@@ -89,6 +89,14 @@ pub(crate) enum Counter<'a> {
     OfOtherPrefix(Arc<Fence>),
 }
 
+impl Counter<'_> {
+    /// Whether a request has named the prefix of the lock, instead of using the manager's.
+    #[inline]
+    pub(crate) fn is_of_other_prefix(&self) -> bool {
+        matches!(self, Self::OfOtherPrefix(_))
+    }
+}
+
 impl Deref for Counter<'_> {
     type Target = Fence;
 

@@ -53,7 +53,9 @@ impl RedisStore {
             return Box::pin(self.shared_vote(&attempt, proposal, answer_by)).await;
         }
         let mut connection = self.node_link()?.connection(answer_by).await?;
-        self.server.keep_subscribed(&owner.lock, term.stored_for());
+        if owner.lock.fence().is_some() {
+            self.server.keep_subscribed(&owner.lock, term.stored_for());
+        }
         let (sent, answers) =
             self.ask_for_vote(&attempt, proposal, &mut connection, answer_by).await?;
         let [set, changed] = answers.as_slice() else {
