@@ -181,7 +181,8 @@ mod tests {
         }
     }
 
-    /// A lost connection or a missing reply does not mean that nothing was executed. Fault: D7.
+    /// A lost connection or a missing reply does not mean that nothing was executed.
+    /// Fault: D7.
     #[test]
     fn what_was_not_answered_is_not_sent_again() {
         let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
