@@ -2,18 +2,19 @@
 //! `distlock-core` has no code that differs between systems. Use the `distlock` crate; this one has no stability of its
 //! own.
 
+#[cfg_attr(not(unix), path = "clock_elsewhere.rs")]
 mod clock;
 
-pub use clock::boottime;
+pub use clock::{boottime, host_name};
 
-/// Returns the name of this machine, or of the container.
-#[cfg(unix)]
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-/// Returns the name of this machine.
-#[cfg(not(unix))]
-pub fn host_name() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".into())
+    #[test]
+    fn boottime_moves_forward() {
+        let first = super::boottime();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(super::boottime() - first >= 2_000_000);
+    }
 }

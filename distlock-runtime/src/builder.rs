@@ -84,34 +84,6 @@ impl LockManagerBuilder {
         self.build_over(RunsOn::Thread, |store, _, _| store)
     }
 
-    /// Puts what it has as its prefix behind another one.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn inside(self, outer: &str) -> Self {
-        let inner = self.settings.options.prefix.as_deref().filter(|inner| !inner.is_empty());
-        let prefix = inner.map_or(outer.to_owned(), |inner| format!("{outer}:{inner}"));
-        self.prefix(prefix)
-    }
-
-    /// Shows the probe what happens to every lease of the manager.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn probed_by(mut self, probe: Arc<dyn crate::observe::probe::Probe>) -> Self {
-        self.observers.set_probe(probe);
-        self
-    }
-
-    /// What the names of its locks begin with.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn stored_prefix(&self) -> Result<String, LockError> {
-        Ok(self.settings.namespace()?.prefix().to_owned())
-    }
-
-    /// Has the manager's tokens begin with this, if it is given.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn identity(mut self, identity: Option<String>) -> Self {
-        self.settings.identity = identity;
-        self
-    }
-
     /// [`build`](Self::build) with another store around, or instead of, the one the URL names, and
     /// an engine that `runs_on` this.
     pub(crate) fn build_over(
@@ -192,6 +164,34 @@ impl LockManagerBuilder {
         let manager = self.build()?;
         manager.ready().await?;
         Ok(manager)
+    }
+}
+
+/// Settings that only the test kit has.
+#[cfg(feature = "test-util")]
+impl LockManagerBuilder {
+    /// Puts what it has as its prefix behind another one.
+    pub(crate) fn inside(self, outer: &str) -> Self {
+        let inner = self.settings.options.prefix.as_deref().filter(|inner| !inner.is_empty());
+        let prefix = inner.map_or(outer.to_owned(), |inner| format!("{outer}:{inner}"));
+        self.prefix(prefix)
+    }
+
+    /// Shows the probe what happens to every lease of the manager.
+    pub(crate) fn probed_by(mut self, probe: Arc<dyn crate::observe::probe::Probe>) -> Self {
+        self.observers.set_probe(probe);
+        self
+    }
+
+    /// What the names of its locks begin with.
+    pub(crate) fn stored_prefix(&self) -> Result<String, LockError> {
+        Ok(self.settings.namespace()?.prefix().to_owned())
+    }
+
+    /// Has the manager's tokens begin with this, if it is given.
+    pub(crate) fn identity(mut self, identity: Option<String>) -> Self {
+        self.settings.identity = identity;
+        self
     }
 }
 

@@ -37,7 +37,6 @@ mod stores;
 pub mod testing;
 
 pub use builder::LockManagerBuilder;
-#[cfg(feature = "tls")]
 pub use distlock_core::authentication::TlsOptions;
 pub use distlock_core::key::LockKey;
 pub use distlock_core::name::LockName;
@@ -45,9 +44,6 @@ pub use distlock_core::process_info::Process;
 #[doc(hidden)]
 pub use distlock_core::store;
 pub use distlock_core::store::{DrivenBy, WakeUps};
-#[cfg(feature = "redis")]
-#[doc(hidden)]
-pub use distlock_redis::scripts;
 pub use error::{BackendKind, LockError, LostReason};
 pub use global::{init, manager, with_manager};
 // Empty without the features of the frameworks.

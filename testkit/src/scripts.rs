@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use distlock_runtime::scripts::{Step, text};
+use distlock_redis::scripts::{Step, text};
 use redis::{Connection, FromRedisValue, RedisResult, Value};
 
 use crate::{RedisServer, wait_until};

@@ -7,13 +7,13 @@
 //! that has to be finished before its thread may end.
 
 pub(crate) mod alarm;
-mod thread;
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use alarm::Alarms;
@@ -23,7 +23,6 @@ use distlock_core::fork_guard::ForkGuard;
 use distlock_core::select::until;
 pub(crate) use distlock_core::timers;
 use distlock_core::timers::{Plan, Timers};
-use thread::{Thread, Work};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -254,5 +253,45 @@ impl<D, S: FnMut(Vec<D>)> Rounds<D, S> {
         }
         (self.serve)(due);
         next
+    }
+}
+
+/// The work that a thread runs once, to its end.
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A thread with a runtime of its own, which waits for its work. It ends when this is dropped without.
+pub(crate) struct Thread {
+    handle: Handle,
+    work: Sender<Work>,
+}
+
+impl Thread {
+    /// The runtime is made and dropped on the new thread: the caller's may be one of another runtime,
+    /// where that would panic.
+    fn start() -> io::Result<Self> {
+        let (made, runtime) = channel();
+        let (work, given) = channel::<Work>();
+        std::thread::Builder::new().name("distlock".into()).spawn(move || {
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let sent = made.send(Ok(runtime.handle().clone()));
+                    if let (Ok(()), Ok(work)) = (sent, given.recv()) {
+                        runtime.block_on(work);
+                    }
+                }
+                Err(error) => drop(made.send(Err(error))),
+            }
+        })?;
+        let handle = runtime.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Self { handle, work })
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    fn run(self, work: Work) {
+        // It waits for this, unless something is very wrong: then its runtime is gone, too.
+        let _ = self.work.send(work);
     }
 }
