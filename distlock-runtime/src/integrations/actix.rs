@@ -311,23 +311,26 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = Error;
-    type Transform = LockService<S>;
+    type Transform = LockMiddlewareService<S>;
     type InitError = ();
-    type Future = Ready<Result<LockService<S>, ()>>;
+    type Future = Ready<Result<LockMiddlewareService<S>, ()>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(LockService { inner: Rc::new(service), rule: Rc::new(self.rule.clone()) }))
+        ready(Ok(LockMiddlewareService {
+            inner: Rc::new(service),
+            rule: Rc::new(self.rule.clone()),
+        }))
     }
 }
 
 /// The service that a [`LockMiddleware`] puts around another one. It has no methods of its own.
 #[derive(Debug)]
-pub struct LockService<S> {
+pub struct LockMiddlewareService<S> {
     inner: Rc<S>,
     rule: Rc<ServiceRule>,
 }
 
-impl<S, B> Service<ServiceRequest> for LockService<S>
+impl<S, B> Service<ServiceRequest> for LockMiddlewareService<S>
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error> + 'static,
     B: MessageBody + 'static,

@@ -51,6 +51,9 @@ impl LockGuard {
     /// The guard gets a new, larger [`fencing_token`](Self::fencing_token), and its lease restarts, within
     /// `max_hold`. Several locks are downgraded one by one.
     ///
+    /// It takes one round trip to the store for each lock. If the answer is lost, the command is sent again for as long
+    /// as the lease lasts, which takes effect once.
+    ///
     /// # Errors
     ///
     /// The lock is released with each of them:

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use distlock_core::store::StoreEvents;
 use distlock_etcd::{EtcdAddress, EtcdConfig, EtcdStore};
 
-use super::offers::{Offers, PLAIN};
-use super::{StartStore, StoreKind};
+use super::kind::{Offers, PLAIN, StartStore, StoreKind};
 use crate::error::LockError;
 use crate::namespace::Namespace;
 use crate::settings::Settings;

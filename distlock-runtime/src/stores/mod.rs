@@ -5,7 +5,7 @@
 
 #[cfg(feature = "etcd")]
 mod etcd;
-mod offers;
+mod kind;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -20,35 +20,14 @@ mod zookeeper;
 
 use std::sync::Arc;
 
-use distlock_core::alarm::Alarms;
-use distlock_core::store::{Store, StoreEvents};
-pub(crate) use offers::Offers;
-use tokio::runtime::Handle;
+use distlock_core::store::StoreEvents;
 
 use crate::error::LockError;
 use crate::memory::MemoryStore;
 use crate::namespace::Namespace;
 use crate::settings::Settings;
 
-/// A store that a URL names. It is not started, and nothing was asked of it.
-pub(crate) trait StoreKind {
-    /// What the store is called in metrics.
-    fn name(&self) -> &'static str;
-
-    /// The settings that the store has.
-    fn offers(&self) -> Offers;
-
-    /// Checks the settings for this store and completes them; returns what starts it.
-    fn prepare(
-        self: Box<Self>,
-        settings: &mut Settings,
-        namespace: &Namespace,
-        events: Arc<dyn StoreEvents>,
-    ) -> Result<StartStore, LockError>;
-}
-
-/// Starts a store. Its tasks live on that runtime, and its alarms are those of the engine.
-pub(crate) type StartStore = Box<dyn FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>>;
+pub(crate) use kind::{Offers, StartStore, StoreKind};
 
 const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
     redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host, \

@@ -6,9 +6,8 @@ use distlock_core::authentication::{Pem, TlsOptions};
 use distlock_core::store::StoreEvents;
 use distlock_postgres::{PostgresSettings, PostgresStore, PostgresTls, PostgresUrl, TlsFiles};
 
-use super::offers::{Offers, PLAIN};
+use super::kind::{Offers, PLAIN, StartStore, StoreKind};
 use super::tls::{TlsSetup, tls_setup};
-use super::{StartStore, StoreKind};
 use crate::error::LockError;
 use crate::namespace::Namespace;
 use crate::settings::Settings;

@@ -9,9 +9,8 @@ use distlock_redis::redlock::QuorumStore;
 use distlock_redis::url::{Deployment, RedisUrl, form};
 use distlock_redis::{RedisConfig, RedisServers, RedisStore, Replicas, Sentinels, TlsClient};
 
-use super::offers::{Offers, PLAIN};
+use super::kind::{Offers, PLAIN, StartStore, StoreKind};
 use super::tls::{TlsSetup, tls_setup};
-use super::{StartStore, StoreKind};
 use crate::error::LockError;
 use crate::namespace::Namespace;
 use crate::options::LockOptions;

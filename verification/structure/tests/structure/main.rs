@@ -25,34 +25,32 @@ const MOST_DECLARATIONS: usize = 2;
 /// A file with fewer lines needs a reason.
 const SMALL: usize = 60;
 
-// The limits: the numbers of violations today.
-/// Files in circles. The target is 0.
-const IN_CIRCLES: usize = 28;
-/// Folders in circles, and files at the root of a crate in circles with them. The target is 0.
-const FOLDERS_IN_CIRCLES: usize = 0;
-/// Functions with more than 60 lines. The target is 0.
-const LONG_FUNCTIONS: usize = 1;
-/// Types that are implemented in more than three files. The target is 0.
-const SCATTERED_TYPES: usize = 6;
-/// Type names that are declared more than twice. The target is 0.
-const AMBIGUOUS_NAMES: usize = 11;
-/// Small files without a reason. The target is 0.
-const SMALL_FILES: usize = 27;
-/// Conditions for features and platforms. The target is 90.
-const CFGS: usize = 110;
-/// Comments that begin with "What". The target is 79.
-const WHAT: usize = 247;
+/// Types that are implemented in more than three files: `LockManager`, whose methods for operators and for leaders are
+/// beside what they are about, and which generated code takes by a trait.
+const SCATTERED_TYPES: usize = 1;
+/// Type names that are declared more than twice.
+const AMBIGUOUS_NAMES: usize = 0;
+/// Conditions for features and platforms.
+const CFGS: usize = 90;
+/// Comments that begin with "What".
+const WHAT: usize = 79;
 
 /// Small files, and why they are files of their own.
-const REASONS: [(&str, &str); 7] = [
+const REASONS: &[(&str, &str)] = &[
     (
         "distlock-cli/src/run/platform.rs",
         "a platform: the differences between Linux and other systems",
     ),
+    ("distlock-core/src/line/release.rs", "one rule of the protocol, R7, in full"),
+    ("distlock-platform/src/clock.rs", "a platform: Unix"),
+    ("distlock-platform/src/clock_elsewhere.rs", "a platform: systems that are not Unix"),
     ("distlock-postgres/src/no_tls.rs", "replaces `tls.rs` without the feature `tls`"),
+    ("distlock-postgres/src/schema.rs", "belongs to a script, `schema.sql`"),
     ("distlock-redis/src/connection/tls_off.rs", "replaces `tls.rs` without the feature `tls`"),
     ("distlock-runtime/src/observe/probe.rs", "a trait, which the test kit implements"),
+    ("distlock-runtime/src/stores/etcd.rs", "one file for each store that a URL names"),
     ("distlock-runtime/src/stores/tls_off.rs", "replaces `tls.rs` without the feature `tls`"),
+    ("distlock-runtime/src/stores/zookeeper.rs", "one file for each store that a URL names"),
     ("src/assert_held.rs", "a public macro"),
     ("src/prelude.rs", "a public module of re-exports"),
 ];
@@ -71,12 +69,12 @@ fn check_number(number: usize, violations: &[String], limit: usize) {
 
 #[test]
 fn no_circle_of_files() {
-    check_circles(|files| files, IN_CIRCLES);
+    check_circles(|files| files, 0);
 }
 
 #[test]
 fn no_circle_of_folders() {
-    check_circles(|files| imports::between_folders(&files), FOLDERS_IN_CIRCLES);
+    check_circles(|files| imports::between_folders(&files), 0);
 }
 
 #[track_caller]
@@ -105,7 +103,7 @@ fn no_function_is_too_long() {
             }
         }
     }
-    check(&long, LONG_FUNCTIONS);
+    check(&long, 0);
 }
 
 #[test]
@@ -141,7 +139,7 @@ fn no_type_name_has_many_meanings() {
 #[test]
 fn each_small_file_has_a_reason() {
     let mut small = Vec::new();
-    let mut reasons: BTreeMap<&str, &str> = REASONS.into();
+    let mut reasons: BTreeMap<&str, &str> = REASONS.iter().copied().collect();
     for of in Crate::selected() {
         for source in of.files.values() {
             let lines = source.text.lines().count();
@@ -153,7 +151,7 @@ fn each_small_file_has_a_reason() {
             }
         }
     }
-    check(&small, SMALL_FILES);
+    check(&small, 0);
     let is_complete = source::only().is_some() || reasons.is_empty();
     assert!(is_complete, "these need no reason, or are gone: {reasons:?}");
 }

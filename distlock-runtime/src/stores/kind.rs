@@ -1,7 +1,34 @@
-//! The settings that each store supports. A setting that the store would ignore is refused.
+//! What a store says of itself before it is started: its name, the settings that it supports, and what starts it.
+
+use std::sync::Arc;
+
+use distlock_core::alarm::Alarms;
+use distlock_core::store::{Store, StoreEvents};
+use tokio::runtime::Handle;
 
 use crate::error::LockError;
+use crate::namespace::Namespace;
 use crate::settings::Settings;
+
+/// A store that a URL names. It is not started, and nothing was asked of it.
+pub(crate) trait StoreKind {
+    /// What the store is called in metrics.
+    fn name(&self) -> &'static str;
+
+    /// The settings that the store has.
+    fn offers(&self) -> Offers;
+
+    /// Checks the settings for this store and completes them; returns what starts it.
+    fn prepare(
+        self: Box<Self>,
+        settings: &mut Settings,
+        namespace: &Namespace,
+        events: Arc<dyn StoreEvents>,
+    ) -> Result<StartStore, LockError>;
+}
+
+/// Starts a store. Its tasks live on that runtime, and its alarms are those of the engine.
+pub(crate) type StartStore = Box<dyn FnOnce(&Handle, &Arc<Alarms>) -> Arc<dyn Store>>;
 
 /// The settings that only some stores support.
 pub(crate) struct Offers {
@@ -36,6 +63,7 @@ impl Offers {
     /// A store of another crate.
     pub(crate) const FOREIGN: Self =
         Self::nothing("this store", "it makes its own connections: leave it out");
+
     /// Refuses a setting that the store would ignore, and names the fix.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), LockError> {
         if let (Some(_), Err(why)) = (&settings.tls, self.tls) {
