@@ -27,7 +27,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`clock`] | moments, and the clock that the leases of a store age on |
-//! | [`timers`], [`alarm`] | entries that become due, and a future that waits for one |
+//! | [`timers`] | entries that become due, and a future that waits for one |
 //! | [`back_off`], [`reconnect`] | the pauses between attempts, and a connection that is made again |
 //!
 //! The others are tools: [`signal`] and [`select`] for futures, [`per_thread`] and [`collections`] for data,
@@ -35,7 +35,6 @@
 //!
 //! R1 to R15 in comments are the rules of the protocol, in `distlock-runtime/PROTOCOL.md`.
 
-pub mod alarm;
 pub mod authentication;
 pub mod back_off;
 pub mod catch_panic;

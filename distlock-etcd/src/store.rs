@@ -8,7 +8,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::select::until;
@@ -16,11 +15,11 @@ use distlock_core::store::admin::Walked;
 use distlock_core::store::contention::Contention;
 use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, Op, OpOn,
-    Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed, Store, StoreAdmin,
-    StoreEvents, StoreStatus,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
+    Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, Records, Renewal, Renewed, Store,
+    StoreAdmin, StoreEvents, StoreStatus, WakeUps,
 };
-use distlock_core::store::{DrivenBy, WakeUps};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 
 use crate::address::EtcdAddress;

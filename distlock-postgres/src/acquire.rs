@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::Alarm;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::{
     Answer, Attempt, BackendKind, Entered, Entry, Exchange, Exchanged, Fault, Held, Owner, Token,
 };
+use distlock_core::timers::Alarm;
 
 use crate::commands::{GrantCall, GrantReply};
 use crate::store::PostgresStore;

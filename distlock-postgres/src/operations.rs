@@ -6,15 +6,13 @@ use std::time::Duration;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::admin::Walked;
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, LockName,
-    Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, ProcessMessage, Records, Renewal,
-    Renewed, Store, StoreAdmin,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
+    LockName, Op, OpOn, Outage, Owner, ProcessDirectory, ProcessInfo, ProcessMessage, Records,
+    Renewal, Renewed, Store, StoreAdmin, StoreStatus, WakeUps,
 };
-use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
 
-use crate::acquire;
-use crate::messages;
 use crate::store::PostgresStore;
+use crate::{acquire, messages};
 
 /// The delay of a waiter's first poll. Behind a pooler no message arrives. A poll that finds nothing new writes
 /// nothing, so the first polls follow each other quickly.

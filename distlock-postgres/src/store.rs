@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
 use distlock_core::store::contention::Contention;
 use distlock_core::store::record::ProcessRecord;
 use distlock_core::store::{Fault, Held, LockName, Store as _, StoreEvents};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 
 use crate::database::Database;

@@ -2,12 +2,11 @@
 //! the server's certificate (RFC 5929).
 
 use std::error::Error as _;
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use distlock_core::store::{BackendKind, Fault};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -13,12 +13,12 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll::{Pending, Ready};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::back_off::jittered;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::StoredName;
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault, Notification, Outage, WakeUps};
+use distlock_core::timers::{Alarm, Alarms};
 use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use distlock_core::alarm::Alarms;
 use distlock_core::store::Listener;
+use distlock_core::timers::Alarms;
 use tokio::runtime::Handle;
 
 use crate::connection::link::{LinkConfig, LinkPool};

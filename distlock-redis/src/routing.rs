@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::{LockName, StoredName};
 use distlock_core::store::{BackendKind, Fault, Listener, Outage, WakeUps};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 
 use crate::cluster::{Cluster, LinkKind};

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::process_info::ProcessInfo;
@@ -21,6 +20,7 @@ use distlock_core::store::{
     Op, OpOn, Outage, ProcessDirectory, ProcessMessage, Records, Renewal, Renewed, Store,
     StoreEvents, StoreStatus, WakeUps,
 };
+use distlock_core::timers::Alarms;
 use redis::ConnectionInfo;
 use tokio::runtime::Handle;
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_core::authentication::Credentials;
-use distlock_core::authentication::TlsOptions;
+use distlock_core::authentication::{Credentials, TlsOptions};
 use distlock_core::name::Advice;
 
 use crate::error::LockError;

@@ -5,18 +5,17 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
-use distlock_core::clock::unix_time;
-use distlock_core::clock::{Clock, Moment};
+use distlock_core::clock::{Clock, Moment, unix_time};
 use distlock_core::name::LockName;
 use distlock_core::process_info::{ProcessInfo, record_name};
 use distlock_core::select::until;
 use distlock_core::store::admin::{StoreAdmin, Walked};
 use distlock_core::store::{
-    Answer, Attempt, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener, Op, OpOn,
-    Outage, Owner, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
+    Answer, Attempt, DrivenBy, Entered, Entry, Exchange, Exchanged, Fault, Freed, Held, Listener,
+    Op, OpOn, Outage, Owner, ProcessDirectory, Records, Renewal, Renewed, Store, StoreEvents,
+    StoreStatus, WakeUps,
 };
-use distlock_core::store::{DrivenBy, StoreStatus, WakeUps};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 
 use crate::address::ZooKeeperAddress;

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock_core::alarm::Alarms;
 use distlock_core::clock::Moment;
 use distlock_core::name::LockName;
 use distlock_core::store::Fault;
 use distlock_core::store::record::ProcessRecord;
+use distlock_core::timers::Alarms;
 
 use crate::addr::Addr;
 use crate::commands::confirm;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::back_off::BackOff;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::StoredName;
 use distlock_core::reconnect::{Reconnect, keep_connected};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, DrivenBy, Fault, LinkWatch, Outage, StoreEvents};
+use distlock_core::timers::{Alarm, Alarms};
 use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};

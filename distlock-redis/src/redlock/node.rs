@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::redlock::{RestartGuard, relies_for};
 use distlock_core::select::until;
 use distlock_core::store::{BackendKind, Fault, Op};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
@@ -331,8 +331,8 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
     use std::process::{Child, Command, Stdio};
 
-    use distlock_core::alarm::Alarms;
     use distlock_core::store::{LinkWatch, StoreEvents};
+    use distlock_core::timers::Alarms;
     use redis::IntoConnectionInfo as _;
 
     use super::*;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::Alarm;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::select::until;
 use distlock_core::store::{
     BackendKind, Fault, Held, Holder, Op, ProcessDirectory as _, ProcessMessage, Records, Store,
 };
+use distlock_core::timers::Alarm;
 
 use super::quorum::{FailedNodes, QuorumStore};
 

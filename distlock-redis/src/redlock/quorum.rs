@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use distlock_core::alarm::Alarms;
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::name::LockName;
 use distlock_core::redlock::{Accepted, Ballot, Drawn, Verdict, Votes, majority};
 use distlock_core::store::{BackendKind, Fault, Op, Store, StoreEvents};
+use distlock_core::timers::Alarms;
 use tokio::runtime::Handle;
 
 use super::fences::{GrantingNodes, Proposals, TRIES};

@@ -7,10 +7,10 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::store::owner::{Owner, RELEASE_REPEATS};
 use distlock_core::store::{Fault, Freed, Store};
+use distlock_core::timers::{Alarm, Alarms};
 
 use super::node::Node;
 use super::quorum::{FailedNodes, QuorumStore};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::{Clock, Moment};
 use distlock_core::select::until;
 use distlock_core::store::{Fault, Op};
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 
 use super::stragglers::Stragglers;

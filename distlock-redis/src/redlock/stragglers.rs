@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use distlock_core::alarm::{Alarm, Alarms};
 use distlock_core::clock::Clock;
+use distlock_core::timers::{Alarm, Alarms};
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 

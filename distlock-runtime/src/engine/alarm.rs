@@ -4,9 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-pub(crate) use distlock_core::alarm::Alarms;
 use distlock_core::catch_panic::IncapableRuntimes;
 use distlock_core::clock::{Clock, Moment};
+pub(crate) use distlock_core::timers::Alarms;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
 /// Resolves at a moment, whatever runtime it is polled on.
@@ -16,7 +16,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 pub(crate) struct Alarm<'a> {
     /// Where the clock is the callers'.
     timer: Option<(tokio::time::Instant, Timer)>,
-    alarm: distlock_core::alarm::Alarm<'a>,
+    alarm: distlock_core::timers::Alarm<'a>,
 }
 
 impl<'a> Alarm<'a> {
@@ -25,7 +25,7 @@ impl<'a> Alarm<'a> {
         let is_set = at != Moment::NEVER;
         let instant = is_set.then(|| clock.instant(at)).flatten();
         let timer = instant.map(|at| (tokio::time::Instant::from_std(at), Timer::default()));
-        Self { timer, alarm: distlock_core::alarm::Alarm::at(alarms, clock, at) }
+        Self { timer, alarm: distlock_core::timers::Alarm::at(alarms, clock, at) }
     }
 }
 

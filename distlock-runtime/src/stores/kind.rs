@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use distlock_core::alarm::Alarms;
 use distlock_core::store::{Store, StoreEvents};
+use distlock_core::timers::Alarms;
 use tokio::runtime::Handle;
 
 use crate::error::LockError;

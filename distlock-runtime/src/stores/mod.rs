@@ -21,13 +21,12 @@ mod zookeeper;
 use std::sync::Arc;
 
 use distlock_core::store::StoreEvents;
+pub(crate) use kind::{Offers, StartStore, StoreKind};
 
 use crate::error::LockError;
 use crate::memory::MemoryStore;
 use crate::namespace::Namespace;
 use crate::settings::Settings;
-
-pub(crate) use kind::{Offers, StartStore, StoreKind};
 
 const KNOWN: &str = "use memory://, redis://[[user]:password@]host[:port][/db], rediss:// for TLS, \
     redis+unix:///path, redis-sentinel://host,host/primary, redis-cluster://host,host, redlock://host,host,host, \
