@@ -104,7 +104,7 @@ impl QueuedToken {
         connection.watches.remove(turn.map(|(id, _)| id));
     }
 
-    /// Watches for the first token that comes to wait after it. Needs no watch while `has_waiters`.
+    /// Watches for the first token that joins the queue after it. No watch is needed while `has_waiters` is set.
     pub(crate) fn watch_waiters(
         &mut self,
         connection: &EtcdConnection,

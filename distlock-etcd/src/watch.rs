@@ -38,7 +38,7 @@ impl TokenKey {
 pub(crate) enum WatchGoal {
     /// This many keys leave.
     Turn(usize),
-    /// Another token comes to wait. Readers do not wait for each other.
+    /// Another token joined the queue. Readers do not wait for each other.
     Waiter { is_reader: bool },
     /// The token's own key leaves.
     Loss,

@@ -183,7 +183,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// What the names of its locks begin with.
+    /// Returns the prefix of the manager's locks in the store.
     pub(crate) fn stored_prefix(&self) -> Result<String, LockError> {
         Ok(self.settings.namespace()?.prefix().to_owned())
     }

@@ -24,7 +24,7 @@ use crate::wire::{CreateMode, NodeStat, ZooKeeperError};
 
 /// The number of attempts for a lock that changes while it is looked at.
 pub(crate) const TRIES: usize = 32;
-/// The error after so many attempts.
+/// The error after that many attempts.
 pub(crate) const TOO_FAST: &str = "the lock changes too fast to be looked at";
 
 /// The answer to a try for a lock in use.

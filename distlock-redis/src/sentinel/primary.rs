@@ -109,7 +109,7 @@ impl PrimaryVotes {
             }
         }
         let stays = |addr: &Addr| self.primary.as_ref().is_some_and(|(present, _)| present == addr);
-        // Of several with as many votes, prefers one that is new.
+        // If several have the same number of votes, a new one wins.
         let rank = |(addr, (epoch, votes)): &(&Addr, (u64, usize))| (*epoch, *votes, !stays(addr));
         let (addr, (epoch, votes)) = named.into_iter().max_by_key(rank)?;
         let all_heard = self.heard.len() >= self.known;

@@ -1,4 +1,5 @@
-//! What a store says of itself before it is started: its name, the settings that it supports, and what starts it.
+//! The description of a store that is not started: its name, the settings that it supports, and the function that starts
+//! it.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use crate::settings::Settings;
 
 /// A store that a URL names. It is not started, and nothing was asked of it.
 pub(crate) trait StoreKind {
-    /// What the store is called in metrics.
+    /// Returns the name of the store in metrics.
     fn name(&self) -> &'static str;
 
-    /// The settings that the store has.
+    /// Returns the settings that the store supports.
     fn offers(&self) -> Offers;
 
     /// Checks the settings for this store and completes them; returns what starts it.
